@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from verispec.judge import Mismatch, OpUnderTest
+from verispec.judge._memory import GuardedTensor
 from verispec.judge._output import under_poison
 from verispec.reference import contracts, cpu, oracle
 from verispec.suites.sampler._calls import MAKERS, BatchShape, make
@@ -146,3 +148,36 @@ def test_an_id_that_looks_like_poison_is_an_output_like_others() -> None:
     with pytest.raises(Mismatch):
         wrong = OpUnderTest(contracts.load(EXPAND), forgets_what_looks_like_poison)
         wrong.check_outputs(values, dtypes=dtypes, shapes=call.shapes)
+
+
+def one_request_too_many(**arguments: Any) -> None:
+    """Go on to one request past the batch, if it has rows and a state."""
+    cpu.op(LEAVES_NAN)(**arguments)
+    counts, states, output = (arguments[name] for name in ("cu_num_logits", "idx_mapping", "num_accepted"))
+    requests = len(states)
+    begin, end = behind(counts, requests), behind(counts, requests + 1)
+    if begin < end and 0 <= behind(states, requests) < len(arguments["seed"]):
+        output.as_strided((1,), (1,), output.storage_offset() + requests)[0] = end - begin - 1
+
+
+def behind(tensor: torch.Tensor, at: int) -> int:
+    """Return the element at a place that may lie past the tensor's end."""
+    return int(tensor.as_strided((1,), (1,), tensor.storage_offset() + at)[0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loop_of_one_round_too_many_is_caught(seed: int) -> None:
+    call = make(LEAVES_NAN, seed, BatchShape((2, 0, 1)))
+    op = OpUnderTest(contracts.load(LEAVES_NAN), one_request_too_many)
+    with pytest.raises(Mismatch, match="outside"):
+        op.check_outputs(call.values, shapes=call.shapes, compare=call.compare)
+
+
+def test_counts_behind_the_batch_are_those_of_further_requests() -> None:
+    """Any other numbers there mostly make a request without rows, which every op skips."""
+    tensor = GuardedTensor.make((3,), torch.int32, layout="gapped", pattern=1)
+    tensor.fill(torch.tensor([0, 2, 5], dtype=torch.int32), 1, is_cumulative=True)
+    begin = tensor.view.storage_offset() + 3 * tensor.view.stride(0)
+    counts = [5, *tensor.buffer[begin :: tensor.view.stride(0)].tolist()]
+    assert set(np.diff(counts).tolist()) == {1, 2}
+    assert tensor.view.tolist() == [0, 2, 5]

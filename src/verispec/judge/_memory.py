@@ -190,16 +190,23 @@ class GuardedTensor:
         view = torch.as_strided(buffer, tuple(shape), tuple(strides), start)
         return cls(view, buffer, outside, torch.empty(0))
 
-    def fill(self, values: torch.Tensor, pattern: int = 0) -> None:
+    def fill(self, values: torch.Tensor, pattern: int = 0, *, is_cumulative: bool = False) -> None:
         """Copy `values` into the tensor; with pattern 1 some of them into its guard too.
 
         Memory beside a tensor often holds its like: ids that were drawn at random hardly ever equal one of the call's.
+        Behind cumulative counts the counts of further requests follow, as where a batch is a part of larger buffers.
         """
         self.view.copy_(values)
         if pattern and values.numel():
             places = _draws.integers(0, values.numel(), int(self._outside.sum()))
             alike = self.view.reshape(-1)[torch.from_numpy(places).to(self.view.device)]
             self.buffer[self._outside] = alike
+            if is_cumulative:
+                stride = self.view.stride(0)
+                begin = self.view.storage_offset() + self.view.numel() * stride
+                behind = self.buffer[begin::stride]
+                more = torch.from_numpy(_draws.integers(1, 3, len(behind)).cumsum()).to(self.buffer)
+                behind.copy_(self.view[-1] + more)
 
     def seal(self) -> None:
         """Save the whole buffer, just before the call."""

@@ -374,7 +374,8 @@ class OpUnderTest:
             layout = layouts.get(param.name, "dense")
             tensor = GuardedTensor.make(shape, dtype, layout=layout, pattern=pattern, device=self.device)
             if param.name in arrays:
-                tensor.fill(torch.as_tensor(arrays[param.name]).to(dtype), pattern)
+                own = torch.as_tensor(arrays[param.name]).to(dtype)
+                tensor.fill(own, pattern, is_cumulative=param.cumulative is not None)
             guarded[param.name] = tensor
         for param in self.contract.params:
             if isinstance(param, Scalar) and param.stride_of in guarded:
