@@ -170,6 +170,8 @@ def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subje
                 check(op, make(subject, seed + vocab, replace(shape, special=True)))
             if "temperature" in names:
                 check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
+                # Of requests 1, 3, 5, ... the last draft is wrong: here of the long ones.
+                check(op, make(subject, seed + vocab, replace(shape, counts=shape.counts[1:], temperature=0.0)))
 
 
 def is_slow(engine: Engine) -> bool:

@@ -19,9 +19,11 @@ from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, 
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
 from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of, structure
+from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
 from verispec.suites.sampler._combinations import axes_of, combination, held
 from verispec.suites.sampler._refusals import try_each
+from verispec.suites.sampler._threads import openmp_threads
 from verispec.suites.sampler.test_every_op import (
     DRAWN_PER_ID,
     MODES,
@@ -77,11 +79,43 @@ def test_special_values_in_large_batches(
             if requests == 23:
                 raise
             continue
-        if requests > 23:
+        if requests == 23:
+            for dtypes in dtypes_of_rows(op, small)[1:]:
+                check(op, held(small, dtypes), dtypes=dtypes)
+        else:
             check_repeated(op, large.values, most // own, shapes=large.shapes, compare=large.compare)
         right += 1
     if not right:
         raise Inconclusive(ALREADY)
+
+
+def dtypes_of_rows(op: OpUnderTest, call: MadeCall) -> list[dict[str, str]]:
+    """Return every dtype that the tensors with a vocabulary may have, the production dtypes first."""
+    wide = [t for t in op.contract.tensors if "V" in t.shape and len(t.dtypes) > 1]
+    found = []
+    for i in range(max((len(t.dtypes) for t in wide), default=1)):
+        dtypes = {t.name: t.dtypes[i % len(t.dtypes)] for t in wide}
+        found.append(dtypes | {name: dtypes[group[0]] for group in call.same for name in group if group[0] in dtypes})
+    return found
+
+
+@case(
+    "ANY-3",
+    subjects=[op for op in SPECIAL if uses_rows(op)],
+    check="special values",
+    reach=from_caller("a server with another number of cores"),
+    on="cpu",
+    quick=False,
+)
+def test_special_values_in_every_thread(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """Padding, ids past the vocabulary, NaN and minus infinity, in work enough for every kernel to share it out."""
+    sizes = (6, 9) if is_slow(engine) else (6, 48)
+    vocab = 70 if is_slow(engine) else 1200
+    small, large = (make(subject, seed, some_requests(seed, n, vocab, "plain", special=True)) for n in sizes)
+    if not is_right(op, small):
+        raise Inconclusive(ALREADY)
+    with openmp_threads(3):
+        check(op, large)
 
 
 def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -143,10 +177,9 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
         call.values["draft_token_ids_ptr"] = vocab - 1 - np.arange(6) % 3
         check(op, call)
     call = make(subject, seed, BatchShape(counts, vocab, left="ends"))
-    wide = [t for t in op.contract.tensors if "V" in t.shape and len(t.dtypes) > 1]
-    for i in range(max(len(t.dtypes) for t in wide)):
-        dtypes = {t.name: t.dtypes[i % len(t.dtypes)] for t in wide}
-        dtypes |= {name: dtypes[group[0]] for group in call.same for name in group if group[0] in dtypes}
+    if "top_k" in {param.name for param in op.contract.params}:  # more than 16 bits tell apart are kept
+        call.values["top_k"] = np.full(len(call.values["temperature"]), vocab - 100)
+    for dtypes in dtypes_of_rows(op, call):
         announce(", ".join(f"{name} {dtype}" for name, dtype in dtypes.items()))
         check(op, held(call, dtypes), dtypes=dtypes)
 

@@ -211,14 +211,26 @@ def test_nan_rejects(op: OpUnderTest, nan: str) -> None:
     op.check_outputs(one([p, 0.5, 0.0], [q, 0.25, 0.25], u))
 
 
+def behind_sure_drafts(single: dict[str, Any], sure: int) -> dict[str, Any]:
+    """Return the request of `one` with `sure` drafts before its own, which pass for certain; rates of 1 too."""
+    certain = {**one([1.0, 0.0, 0.0], [0.5, 0.25, 0.25], 0.25), "synthetic_conditional_rates_ptr": [1.0]}
+    per_draft = [name for name, value in single.items() if isinstance(value, list) and name not in PER_REQUEST]
+    rows = {name: certain[name] * sure + single[name] for name in per_draft}
+    return {**single, **rows, "cu_num_draft_tokens_ptr": [sure + 1], "max_spec_len": sure + 1}
+
+
+PER_REQUEST = ("cu_num_draft_tokens_ptr", "bonus_token_ids_ptr", "is_greedy_ptr")
+
+
 @case("RRS-11", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None:
     """p/q is exactly one half, and u slightly more, which float32 cannot represent; a rate of one half has less."""
     gap = 2.0**-30 if above == "2^-30" else 2.0**-50
     p, q = [0.25, 0.5, 0.25], [0.5, 0.25, 0.25]
-    op.check_outputs(one(p, q, 0.5 + gap))
     rate = {"synthetic_conditional_rates_ptr": [0.5], "SYNTHETIC_MODE": True}
-    op.check_outputs({**one(p, q, 0.5 - gap), **rate})
+    for sure in (0, 3):
+        op.check_outputs(behind_sure_drafts(one(p, q, 0.5 + gap), sure))
+        op.check_outputs(behind_sure_drafts({**one(p, q, 0.5 - gap), **rate}, sure))
 
 
 @case("RRS-11", size="large")

@@ -74,6 +74,20 @@ def test_a_residual_of_little_mass(op: OpUnderTest, seed: int, vocab: int) -> No
     verify(op, requests)
 
 
+@case("VDL-3", check="top-p", vocab=[127, 1024, 8193], reach="a drafter that limits its rows as its target does")
+def test_a_residual_of_the_tokens_that_top_p_keeps(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """No candidate passes: q is p of the kept tokens up to 2^-8, and nothing of the others."""
+    requests = drafted(seed, "wide", vocab, temperature=1.0)
+    for row in draft_rows(requests):
+        rng = np.random.default_rng(row)
+        light = rng.permutation(vocab) < vocab // 2
+        logits = requests.target_logits[row] = np.where(light, -9.0, 0.0) + rng.choice([-0.25, 0.25], vocab)
+        draft_row(requests, row)[:] = np.where(light, -np.inf, logits + rng.choice([-(2.0**-8), 2.0**-8], vocab))
+        requests.draft_sampled[row + 1] = token = int(rng.choice(np.flatnonzero(~light)))
+        requests.target_logits[row, token] -= 30.0
+    verify(op, requests, **limits(requests, None, 0.995))
+
+
 @case("VDL-4", counts=list(COUNTS), reach=REACH)
 def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
     """Every draft passes: the draft's distribution gives it less than the target's."""
@@ -120,6 +134,15 @@ def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) ->
     given = limits(requests, int(k), None if p is None else float(p))
     verify(op, requests, **given)
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
+
+
+@case("VDL-5", check="neighbours in float32", p=["0.3", "0.7"], reach="quantised logits tie")
+def test_many_ties_beside_others(op: OpUnderTest, seed: int, p: str) -> None:
+    """All logits are one of three adjacent numbers, so that a search among them ends with many ties at the limit."""
+    requests = drafted(seed, "gaps", 5000, temperature=1.0)
+    near = np.float32(1) + np.float32(2.0**-23) * np.arange(3, dtype=np.float32)
+    requests.target_logits[:] = near[np.random.default_rng(seed).integers(0, 3, requests.target_logits.shape)]
+    verify(op, requests, **limits(requests, None, float(p)))
 
 
 @case("VDL-6", counts=list(COUNTS), reach=REACH)

@@ -96,6 +96,15 @@ def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) ->
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
 
 
+@case("VOH-4", check="neighbours in float32", p=["0.3", "0.7"], reach="quantised logits tie")
+def test_many_ties_beside_others(op: OpUnderTest, seed: int, p: str) -> None:
+    """All logits are one of three adjacent numbers, so that a search among them ends with many ties at the limit."""
+    requests = one_hot(seed, "gaps", 5000, temperature=1.0)
+    near = np.float32(1) + np.float32(2.0**-23) * np.arange(3, dtype=np.float32)
+    requests.target_logits[:] = near[np.random.default_rng(seed).integers(0, 3, requests.target_logits.shape)]
+    verify(op, requests, **limits(requests, None, float(p)))
+
+
 @case("VOH-5", counts=list(COUNTS), reach=REACH)
 def test_greedy(op: OpUnderTest, seed: int, counts: str) -> None:
     verify(op, one_hot(seed, counts, temperature=0.0), top_k=None)
