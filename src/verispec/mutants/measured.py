@@ -65,6 +65,11 @@ def chosen(cases: Iterable[str], per_clause: int) -> list[str]:
     return found
 
 
+def compares_with_first_calls(case: str) -> bool:
+    """Return True if a case excuses what its first calls do wrong already, since another case tests it."""
+    return ":ANY-4:" in case and "hundred calls of each" in case
+
+
 def ranges(numbers: Sequence[int]) -> list[int]:
     """Return sorted numbers as starts and lengths, one after the other."""
     out: list[int] = []

@@ -325,8 +325,12 @@ class _State:
         else:
             cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
 
-        def order(case: str) -> tuple[bool, int, float]:
-            return (not self.is_own(case), -kills.get((mutant.file, case), 0), times[case])
+        is_late = mutant.trigger == "repeated"
+
+        def order(case: str) -> tuple[bool, bool, int, float]:
+            # A case that compares first calls with late ones must be the first of its process.
+            is_first = is_late and measured.compares_with_first_calls(case)
+            return (not self.is_own(case), not is_first, -kills.get((mutant.file, case), 0), times[case])
 
         self.cases: list[str] = []
         self.left_out = 0
