@@ -68,7 +68,7 @@ def test_the_sequence_length(op: OpUnderTest, seed: int, length: str) -> None:
     op.check_outputs({**values, "seq_lens_ptr": [5, 10, 21] if length == "grows" else [LIMIT, LIMIT, LIMIT - 1]})
 
 
-@case("ESM-5", rows=[1, 7], b=[0, 3], on="cuda", reach=padding_reach)
+@case("ESM-5", rows=[1, 7, 600], b=[0, 3], on="cuda", reach=padding_reach)
 def test_padding_rows(op: OpUnderTest, seed: int, rows: int, b: int) -> None:
     rng = np.random.default_rng(seed)
     longer = {"out_clamped_positions_ptr": (b + rows,)}
@@ -81,6 +81,15 @@ def test_a_block_past_the_table(op: OpUnderTest, seed: int, columns: int) -> Non
     rng = np.random.default_rng(seed)
     table = rng.permutation(3 * columns).reshape(3, columns) + 1
     op.check_outputs(arguments(rng, [columns * BLOCK - 1, 60, 2], block_table_ptr=table, n_blocks_per_req=columns))
+
+
+@case("ESM-6", columns=[1, 3], layout="padded")
+def test_a_block_past_the_columns_of_a_padded_table(op: OpUnderTest, seed: int, columns: int) -> None:
+    """The last column of a row is not the last element before the next row."""
+    rng = np.random.default_rng(seed)
+    table = rng.permutation(3 * columns).reshape(3, columns) + 1
+    values = arguments(rng, [columns * BLOCK, 60, 2], block_table_ptr=table, n_blocks_per_req=columns)
+    op.check_outputs(values, layouts={"block_table_ptr": "padded"})
 
 
 @case("ESM-6", columns=[1, 3], check="large batch")
