@@ -62,6 +62,19 @@ def test_any_block_size(op: OpUnderTest, seed: int, block_size: int) -> None:
     )
 
 
+@case(
+    "ESM-3",
+    check="long texts",
+    position=[2**15 - 1, 2**16 - 1, 100_000],
+    reach="models have contexts of 131,072 tokens",
+)
+def test_positions_that_16_bits_do_not_hold(op: OpUnderTest, seed: int, position: int) -> None:
+    rng, limit = np.random.default_rng(seed), 131_072
+    table = rng.permutation(3 * limit // BLOCK).reshape(3, -1)
+    given = {"block_table_ptr": table, "n_blocks_per_req": limit // BLOCK, "max_model_len": limit}
+    op.check_outputs(arguments(rng, [position, 5, position + 1], **given, seq_lens_ptr=[position + 1, 6, position + 2]))
+
+
 @case("ESM-4", length=["grows", "at the limit"], reach=REACH)
 def test_the_sequence_length(op: OpUnderTest, seed: int, length: str) -> None:
     values = arguments(np.random.default_rng(seed), [4, 9, 20])
