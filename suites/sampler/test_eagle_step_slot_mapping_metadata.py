@@ -71,7 +71,7 @@ def test_any_block_size(op: OpUnderTest, seed: int, block_size: int) -> None:
 def test_positions_that_16_bits_do_not_hold(op: OpUnderTest, seed: int, position: int) -> None:
     rng, limit = np.random.default_rng(seed), 131_072
     table = rng.permutation(3 * limit // BLOCK).reshape(3, -1)
-    given = {"block_table_ptr": table, "n_blocks_per_req": limit // BLOCK, "max_model_len": limit}
+    given: dict[str, Any] = {"block_table_ptr": table, "n_blocks_per_req": limit // BLOCK, "max_model_len": limit}
     op.check_outputs(arguments(rng, [position, 5, position + 1], **given, seq_lens_ptr=[position + 1, 6, position + 2]))
 
 
