@@ -31,6 +31,17 @@ def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, columns=100))
 
 
+@case(
+    "CSM-1",
+    check="long texts",
+    position=[2**15 - 2, 2**16 - 2, 100_000],
+    reach="models have contexts of 131,072 tokens",
+)
+def test_positions_that_16_bits_do_not_hold(op: OpUnderTest, seed: int, position: int) -> None:
+    values = arguments(np.random.default_rng(seed), [3, 2], columns=131_072 // 16)
+    op.check_outputs({**values, "positions_ptr": position + np.arange(5)})
+
+
 @case("CSM-2", ranks=[2, 4], rank=[0, 1], interleave=[1, 4], reach=RANKS_REACH)
 def test_a_rank_of_several(op: OpUnderTest, seed: int, ranks: int, rank: int, interleave: int) -> None:
     cp = {"TOTAL_CP_WORLD_SIZE": ranks, "TOTAL_CP_RANK": rank, "CP_KV_CACHE_INTERLEAVE_SIZE": interleave}
@@ -76,6 +87,14 @@ def test_a_position_beyond_the_table_never_indexes(op: OpUnderTest, seed: int, p
     values = arguments(np.random.default_rng(seed), [3, 2])
     values["positions_ptr"][1] = position
     op.check_outputs(values)
+
+
+@case("CSM-8", layout="padded")
+def test_a_position_beyond_the_columns_of_a_padded_table(op: OpUnderTest, seed: int) -> None:
+    """Behind the last column of a row lies what no request owns, and not yet the next row."""
+    values = arguments(np.random.default_rng(seed), [3, 2])
+    values["positions_ptr"][1] = 8 * 16
+    op.check_outputs(values, layouts={"block_table_ptr": "padded"})
 
 
 @case("CSM-8", requests=70)

@@ -29,7 +29,6 @@ from verispec.judge import (
     Mismatch,
     OpUnderTest,
     check_repeated,
-    exact,
     is_repeatable,
 )
 from verispec.reference import contracts, oracle
@@ -147,31 +146,6 @@ def some_requests(seed: int, requests: int, vocab: int, mode: str, drafts: int =
     """Return requests with 0 to `drafts` drafts each, in one of `MODES`."""
     counts = tuple((11 * b + seed) % (drafts + 1) for b in range(requests))
     return BatchShape(counts, vocab, **MODES[mode], **options)
-
-
-CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
-"""All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
-
-
-@case("ANY-1", subjects=CHAINS, check="chains", mode=list(MODES), quick=False)
-def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
-    """Every draft passes, but for the last one of every second request: all steps of all lengths are reached.
-
-    In a second call, of up to 130 drafts, one of each request's is padding or no id.
-
-    A request of one draft, which is wrong, comes behind each long one: a kernel that goes on into it is seen.
-    """
-    for length in (9,) if is_slow(engine) else (3, 9, 17, 40, 130, 1100):
-        for vocab in (5,) if is_slow(engine) else (5, 17):
-            shape = BatchShape((length, 1, length, 1, length, 3, 0), vocab, **MODES[mode], sure=True)
-            check(op, make(subject, seed + vocab, shape))
-            names = {p.name for p in op.contract.params}
-            if length <= 130 and names & {"draft_sampled", "draft_token_ids_ptr"}:
-                check(op, make(subject, seed + vocab, replace(shape, special=True)))
-            if "temperature" in names:
-                check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
-                # Of requests 1, 3, 5, ... the last draft is wrong: here of the long ones.
-                check(op, make(subject, seed + vocab, replace(shape, counts=shape.counts[1:], temperature=0.0)))
 
 
 def is_slow(engine: Engine) -> bool:
@@ -357,7 +331,7 @@ def test_an_output_in_the_memory_of_its_input(op: OpUnderTest, seed: int, subjec
     for requests in (1, 5, 66):
         call = make(subject, seed, BatchShape((2,) * requests, vocab))
         for output, source in ALIASED[subject]:
-            op.check_aliased(call.values, output, source, call.compare.get(output, exact))
+            op.check_aliased(call.values, output, source, call.compare)
 
 
 @case("ANY-9", subjects=OPS, mode=["plain", "other"])
@@ -390,7 +364,10 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
 
 @case("ANY-13", subjects=RARE, number=["small", "large"])
 def test_numbers_at_the_ends_of_their_range(op: OpUnderTest, seed: int, subject: str, number: str) -> None:
-    """A word near 0 or 2^32 decides a draw or an acceptance; 24 of its bits, or a floor below it, decide otherwise."""
+    """A word near 0 or 2^32 decides a draw or an acceptance; 24 of its bits, or a floor below it, decide otherwise.
+
+    So does a sum of masses that is rounded down, below the number of an inverse CDF.
+    """
     for call in rare_calls(subject, np.random.default_rng(seed), number):
         check(op, call)
 

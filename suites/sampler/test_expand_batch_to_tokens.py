@@ -78,12 +78,6 @@ def test_wide_integers_are_told_apart(op: OpUnderTest, dtype: str) -> None:
     check(op, dtype, [first, first + 1, 5], [1, 2, 1], (first, first + 6))
 
 
-@case("EXP-3", dtype=["int32", "int64"], check="no integer")
-def test_a_number_between_integers_equals_none(op: OpUnderTest, dtype: str) -> None:
-    check(op, dtype, [0, 1, -1, 2], [1, 2, 1, 3], (0.5, 9))
-    check(op, dtype, [0, 1, -1, 2], [1, 2, 1, 3], (-0.5, 9))
-
-
 @case("EXP-3", dtype=["bool"])
 def test_replacing_a_flag(op: OpUnderTest, dtype: str) -> None:
     check(op, dtype, [True, False], [2, 2], (False, True))

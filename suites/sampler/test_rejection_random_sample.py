@@ -121,6 +121,14 @@ def test_recovered_token_ends_the_request(op: OpUnderTest, seed: int, draft: str
     op.check_outputs(random_arguments(batch))
 
 
+@case("RRS-3", draft=DRAFT, check="recovered is the draft")
+def test_a_recovered_token_that_is_the_draft(op: OpUnderTest, seed: int, draft: str) -> None:
+    """A rejection ends the request even if the draft and the recovered token are one."""
+    batch = random_batch(np.random.default_rng(seed), (2, 5, 1), 11, draft=draft == "present")
+    force(batch, np.arange(batch.tokens) != 3)
+    op.check_outputs({**random_arguments(batch), "recovered_token_ids_ptr": batch.draft_token_ids})
+
+
 def force(batch: Batch, accepted: Any) -> None:
     """Make the acceptance or rejection of each draft token certain, whatever the rounding."""
     rows = np.arange(batch.tokens)

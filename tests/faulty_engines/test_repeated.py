@@ -14,6 +14,7 @@ from verispec.judge import Inconclusive, Mismatch, OpUnderTest
 from verispec.judge._copies import is_repeatable, repeated
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler import test_every_op as every_op
+from verispec.suites.sampler import test_every_op_chains as chains
 from verispec.suites.sampler import test_every_op_large as large
 from verispec.suites.sampler._calls import MAKERS, BatchShape, make
 
@@ -86,9 +87,34 @@ def test_the_ninth_step_is_reached() -> None:
         cpu.op(PACKED)(**arguments)
         arguments["output_token_ids_ptr"][:, 9:] = -1
 
-    chains = every_op.test_long_chains_of_drafts
-    assert passes(chains, PACKED, cpu.op(PACKED), FAST, 1, PACKED, "plain")
-    assert not passes(chains, PACKED, stops, FAST, 1, PACKED, "plain")
+    check = chains.test_long_chains_of_drafts
+    assert passes(check, PACKED, cpu.op(PACKED), FAST, 1, PACKED, "plain")
+    assert not passes(check, PACKED, stops, FAST, 1, PACKED, "plain")
+
+
+def test_chains_without_padding_decide_alone() -> None:
+    """An op that takes a padding draft for the argmax is right in chains without padding."""
+
+    def pads(**arguments: Any) -> None:
+        drafts, argmax = arguments["draft_token_ids_ptr"], arguments["target_argmax_ptr"]
+        cpu.op(PACKED)(**{**arguments, "draft_token_ids_ptr": torch.where(drafts < 0, argmax.to(drafts.dtype), drafts)})
+
+    assert passes(chains.test_long_chains_of_drafts, PACKED, pads, FAST, 1, PACKED, "plain")
+    assert not passes(chains.test_long_chains_with_padding, PACKED, pads, FAST, 1, PACKED, "plain")
+
+
+def test_every_output_of_a_call_in_place_is_compared() -> None:
+    """An op that reads the position again, after the next one was written in its memory, has a wrong slot."""
+    step = "eagle_step_slot_mapping_metadata"
+
+    def reads_again(**arguments: Any) -> None:
+        cpu.op(step)(**arguments)
+        if arguments["positions_ptr"].data_ptr() == arguments["out_clamped_positions_ptr"].data_ptr():
+            arguments["out_slot_mapping_ptr"][arguments["out_slot_mapping_ptr"] > 0] += 1
+
+    check = every_op.test_an_output_in_the_memory_of_its_input
+    assert passes(check, step, cpu.op(step), 1, step, 7)
+    assert not passes(check, step, reads_again, 1, step, 7)
 
 
 def test_copies_have_rows_and_states_of_their_own() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from verispec.engines import UnsupportedCall
 from verispec.judge import Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler.test_every_op_values import test_integers_past_2_to_the_53 as check_wide
 
 NEXT, EXPAND = "eagle_prepare_next_token_padded", "expand_batch_to_tokens"
+INPUTS = "copy_and_expand_eagle_inputs"
 
 
 def backup_of_32_bits(**arguments: Any) -> None:
@@ -32,3 +34,22 @@ def test_fewer_bits_are_seen(op: str, fault: Any) -> None:
     check_wide(OpUnderTest(contracts.load(op), cpu.op(op)), 1, op, "plain")
     with pytest.raises(Mismatch):
         check_wide(OpUnderTest(contracts.load(op), fault), 1, op, "plain")
+
+
+def test_an_engine_of_production_s_dtypes_alone_is_tested() -> None:
+    """Positions are cut to 16 bits; the engine refuses other integers before it could show that."""
+
+    def takes_production(**arguments: Any) -> None:
+        if arguments["query_start_loc_ptr"].dtype != torch.int32:
+            raise UnsupportedCall("expected scalar type Int but found Long")
+        cpu.op(INPUTS)(**arguments)
+
+    def cuts(**arguments: Any) -> None:
+        positions = arguments["target_positions_ptr"].to(torch.int16).to(torch.int64)
+        takes_production(**{**arguments, "target_positions_ptr": positions})
+
+    contract = contracts.load(INPUTS)
+    with pytest.raises(UnsupportedCall):
+        check_wide(OpUnderTest(contract, takes_production), 1, INPUTS, "plain")
+    with pytest.raises(Mismatch):
+        check_wide(OpUnderTest(contract, cuts), 1, INPUTS, "plain")

@@ -1,0 +1,62 @@
+"""Every op with long chains of drafts that pass, so that all steps are reached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verispec.cases import case
+from verispec.engines import Engine
+from verispec.judge import OpUnderTest
+from verispec.reference import contracts
+from verispec.suites.sampler._calls import BatchShape, make
+from verispec.suites.sampler.test_every_op import MODES, OPS, check, is_slow
+
+CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
+"""All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
+
+
+def names_of(op: str) -> set[str]:
+    """Return the names of the op's parameters."""
+    return {p.name for p in contracts.load(op).params}
+
+
+LENGTHS = (3, 9, 17, 40, 130)
+"""Drafts of the long requests of a chain."""
+
+
+def chain(length: int, vocab: int, mode: str) -> BatchShape:
+    """Return three requests of `length` drafts that pass but for the last one, and short ones behind them."""
+    return BatchShape((length, 1, length, 1, length, 3, 0), vocab, **MODES[mode], sure=True)
+
+
+@case("ANY-1", subjects=CHAINS, check="chains", mode=list(MODES), quick=False)
+def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """Every draft passes, but for the last one of every second request: all steps of all lengths are reached.
+
+    A request of one draft, which is wrong, comes behind each long one: a kernel that goes on into it is seen.
+    """
+    for length in (9,) if is_slow(engine) else (*LENGTHS, 1100):
+        for vocab in (5,) if is_slow(engine) else (5, 17):
+            shape = chain(length, vocab, mode)
+            check(op, make(subject, seed + vocab, shape))
+            if "temperature" in names_of(subject):
+                check(op, make(subject, seed + vocab, replace(shape, temperature=0.0)))
+                # Of requests 1, 3, 5, ... the last draft is wrong: here of the long ones.
+                check(op, make(subject, seed + vocab, replace(shape, counts=shape.counts[1:], temperature=0.0)))
+
+
+@case(
+    "ANY-1",
+    subjects=[op for op in CHAINS if names_of(op) & {"draft_sampled", "draft_token_ids_ptr"}],
+    check="chains with padding",
+    mode=list(MODES),
+    quick=False,
+)
+def test_long_chains_with_padding(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """One draft of each request is padding or no id.
+
+    An engine that takes it for a draft still has an answer for chains without.
+    """
+    for length in (9,) if is_slow(engine) else LENGTHS:
+        for vocab in (5,) if is_slow(engine) else (5, 17):
+            check(op, make(subject, seed + vocab, replace(chain(length, vocab, mode), special=True)))
