@@ -371,6 +371,33 @@ def test_a_preempted_request_keeps_its_parameters(load: Load, prompts: Any, draf
         )
 
 
+READING = ("penalties", "bad words", "min tokens", "frequency penalty")
+"""Parameters that read the tokens of a request."""
+
+
+@case(
+    "GEN-3",
+    parameter="one for each request",
+    batch="plain ones",
+    draft=["none", "draft_model k=3"],
+    reach="a request with parameters that starts beside others without any",
+)
+def test_a_request_with_parameters_joins_plain_ones(load: Load, prompts: Any, draft: str) -> None:
+    """Two requests run at a time: a long plain one, and beside it short plain ones and ones with parameters in turn.
+
+    An engine may keep the tokens that parameters read only while a request in its batch has parameters.
+    """
+    names, asked = ["the long plain request"], [GenerationRequest(prompts[8][:16], max_tokens=80, ignore_eos=True)]
+    for name, request in zip(SEVERAL, with_parameters(prompts, 12), strict=True):
+        if name not in READING:
+            continue
+        names += [f"the plain request before that with {name}", f"the request with {name}"]
+        asked += [GenerationRequest(request.prompt_token_ids[:16], max_tokens=3, ignore_eos=True), request]
+    results = load(draft, max_num_seqs=2).generate(asked)
+    for name, request, result in zip(names, asked, results, strict=True):
+        check_tokens(reference_model(TARGET), request, result, name)
+
+
 @case("GEN-33", parameter="one for each request", draft=["draft_model k=3"], reach="a request with n above 1")
 def test_every_sample_has_the_parameters(load: Load, prompts: Any, draft: str) -> None:
     """Three samples of each request, at a top-k of 1, so that every token is known; with log-probabilities of each.
