@@ -130,8 +130,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-24",
-            "Parameters combine in one order: allowed ids, bad words, min tokens, logit bias, penalties, temperature, "
-            "min-p, top-k, top-p.",
+            "Parameters combine in one order: grammar, allowed ids, bad words, min tokens, logit bias, penalties, "
+            "temperature, min-p, top-k, top-p.",
             "vllm 0.33.0 vllm.v1.sample.sampler.Sampler",
         ),
         Clause(
@@ -147,8 +147,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-27",
-            "Synthetic verification accepts drafts at the configured rate of every position, in every step anew, for "
-            "greedy and for sampled requests, and the counters say so.",
+            "Synthetic verification accepts drafts at the configured rate of every position, whatever their tokens, in "
+            "every step anew, for greedy and for sampled requests, and the counters say so.",
             "contracts synthetic_rejection and resolve_synthetic_acceptance_rates; vllm#41035",
         ),
         Clause(

@@ -91,7 +91,7 @@ CONTRACT = Contract(
         Clause(
             "WS-15",
             "Drafting and verification share no random numbers: given the draft token, the recovered token follows the "
-            "residual.",
+            "residual, and the rates of synthetic mode hold.",
             "vllm#54282",
         ),
         Clause(
@@ -161,8 +161,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-25",
-            "A draft token is sampled from its own row of the draft's logits, at its request's temperature.",
-            _SAMPLER,
+            "A draft token is sampled from its own row of the draft's logits, at its request's temperature, and "
+            "verified by the distribution that it was sampled from.",
+            f"{_SAMPLER}; deepseek-ai/DeepSpec#31",
         ),
         Clause(
             "WS-26",

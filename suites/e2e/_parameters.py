@@ -62,6 +62,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
     table["penalties and limits"] = table["penalties"] | {"top_k": 5, "top_p": 0.85}
     table["ids, bias and penalties"] = table["allowed ids"] | table["logit bias"] | table["penalties"]
     table["grammar and penalties"] = table["grammar"] | table["penalties"]
+    table["grammar and top-k"] = table["grammar"] | table["top-k"]
     table["everything"] = {**table["ids, bias and penalties"], **table["bad words"], "top_k": 3, "top_p": 0.9}
     table["min-p and top-p"] = {"min_p": 0.15, "top_p": 0.8}
     return table[parameter]
@@ -230,6 +231,37 @@ SURE = 19.0
 """A right engine is off by more than a bound with a chance of 2 e^-19 = 1e-8."""
 
 
+@dataclass
+class TokenShare:
+    """Number of tokens of one kind in texts, and the number that the target's distributions give.
+
+    Attributes:
+        what: name of these tokens in a message.
+    """
+
+    what: str
+    seen: int = 0
+    expected: float = 0.0
+    variance: float = 0.0
+
+    def add(self, chances: Array, token: int) -> None:
+        """Count a token; `chances` [V] has the probability of each token of the kind, and 0 for others."""
+        chance = float(chances.sum())
+        self.seen += int(chances[token] > 0)
+        self.expected += chance
+        self.variance += chance * (1 - chance)
+
+    def check(self) -> None:
+        """Check the number within Freedman's bound for `SURE`.
+
+        Raises:
+            Mismatch: there are too many or too few.
+        """
+        bound = SURE / 3 + (SURE**2 / 9 + 2 * self.variance * SURE) ** 0.5
+        message = f"{self.seen} {self.what}, {self.expected:.0f} are expected"
+        require(abs(self.seen - self.expected) <= bound, message, Kind.LAW)
+
+
 def check_share(
     model: ReferenceModel,
     texts: Sequence[tuple[GenerationRequest, GenerationResult]],
@@ -244,17 +276,12 @@ def check_share(
         rare: function from distributions [tokens, V] to the mask of the tokens that count.
         what: name of these tokens in a message.
     """
-    expected, variance, seen = 0.0, 0.0, 0
+    share = TokenShare(f"{what} at a temperature of {texts[0][0].temperature}")
     for request, result in texts:
         rows = model.distributions(request, result.token_ids)
-        mask = rare(rows)
-        chance = (rows * mask).sum(axis=1)
-        expected += float(chance.sum())
-        variance += float((chance * (1 - chance)).sum())
-        seen += int(mask[np.arange(len(rows)), list(result.token_ids)].sum())
-    is_right = abs(seen - expected) <= SURE / 3 + (SURE**2 / 9 + 2 * variance * SURE) ** 0.5
-    heat = texts[0][0].temperature
-    require(is_right, f"{seen} {what}, {expected:.0f} are expected at a temperature of {heat}", Kind.LAW)
+        for row, token in zip(rows * rare(rows), result.token_ids, strict=True):
+            share.add(row, token)
+    share.check()
 
 
 SEQUENCES = 3000

@@ -11,6 +11,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.cases.request_parameters import distribution, processed
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.judge import Inconclusive, Kind
@@ -21,6 +22,7 @@ from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import (
     LENGTH,
     Setting,
+    TokenShare,
     check_distribution,
     check_greedy,
     check_share,
@@ -161,6 +163,30 @@ GRAMMARS = ["grammar", "grammar and penalties"]
 test_greedy_texts_keep_to_a_grammar = greedy_cases("GEN-39", GRAMMARS)
 test_sampled_texts_keep_to_a_grammar = drawn_cases("GEN-39", GRAMMARS[:1])
 test_seeds_keep_to_a_grammar = seeded_cases("GEN-39", GRAMMARS[:1])
+
+
+@case(
+    "GEN-24",
+    target="tiny",
+    parameter="grammar and top-k",
+    draft=METHODS[:3],
+    reach="a sampled request with a grammar and top-k",
+)
+def test_top_k_keeps_tokens_that_the_grammar_allows(load: Load, tiny: dict[str, Path], seed: int, draft: str) -> None:
+    """A top-k before the grammar keeps no allowed token that is not among the most likely of all."""
+    setting = Setting.of(draft, tiny, ())
+    asked = [
+        replace(request, seed=seed % 2**31 + n)
+        for n, request in enumerate(setting.requests("grammar and top-k", temperature=2.0))
+    ]
+    results = load(draft, target=setting.target, drafter=setting.drafter).generate(asked)
+    share = TokenShare("tokens are not among the most likely ones before their grammar")
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        check_tokens(setting.reference, request, result, f"request {n} with grammar and top-k")
+        for place, row in enumerate(setting.reference.logits(request.prompt_token_ids, result.token_ids)):
+            law = distribution(processed(row, request, result.token_ids[:place], frozenset()), request)
+            share.add(law * (row < np.sort(row)[-request.top_k]), result.token_ids[place])
+    share.check()
 
 
 @case(
@@ -343,6 +369,33 @@ def test_a_preempted_request_keeps_its_parameters(load: Load, prompts: Any, draf
         check_tokens(
             reference_model(TARGET), request, result, f"the request with {name}, {result.preemptions} times preempted,"
         )
+
+
+READING = ("penalties", "bad words", "min tokens", "frequency penalty")
+"""Parameters that read the tokens of a request."""
+
+
+@case(
+    "GEN-3",
+    parameter="one for each request",
+    batch="plain ones",
+    draft=["none", "draft_model k=3"],
+    reach="a request with parameters that starts beside others without any",
+)
+def test_a_request_with_parameters_joins_plain_ones(load: Load, prompts: Any, draft: str) -> None:
+    """Two requests run at a time: a long plain one, and beside it short plain ones and ones with parameters in turn.
+
+    An engine may keep the tokens that parameters read only while a request in its batch has parameters.
+    """
+    names, asked = ["the long plain request"], [GenerationRequest(prompts[8][:16], max_tokens=80, ignore_eos=True)]
+    for name, request in zip(SEVERAL, with_parameters(prompts, 12), strict=True):
+        if name not in READING:
+            continue
+        names += [f"the plain request before that with {name}", f"the request with {name}"]
+        asked += [GenerationRequest(request.prompt_token_ids[:16], max_tokens=3, ignore_eos=True), request]
+    results = load(draft, max_num_seqs=2).generate(asked)
+    for name, request, result in zip(names, asked, results, strict=True):
+        check_tokens(reference_model(TARGET), request, result, name)
 
 
 @case("GEN-33", parameter="one for each request", draft=["draft_model k=3"], reach="a request with n above 1")

@@ -154,14 +154,21 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
     assert_distribution(pairs.ravel().tolist(), product, "first tokens of two samples")
 
 
-@case("GEN-33", draft=METHODS[:2], check="count", reach="a request with n above 1")
-def test_every_number_of_samples_is_answered(load: Load, prompts: Any, draft: str) -> None:
+@case("GEN-33", draft=METHODS[:2], seeds=[None, "below 0"], check="count", reach="a request with n above 1")
+def test_every_number_of_samples_is_answered(load: Load, prompts: Any, seeds: str | None, draft: str) -> None:
     """Requests of one to four samples in one batch; at a temperature of 2 no two samples of six tokens are equal.
 
-    The one of four has the seed 0.
+    The one of four has the seed 0, or all have seeds below -1, which alone may ask for any seed.
     """
     asked = [
-        GenerationRequest(prompts[n][:8], max_tokens=6, ignore_eos=True, temperature=2.0, n=n + 1, seed=3 - n)
+        GenerationRequest(
+            prompts[n][:8],
+            max_tokens=6,
+            ignore_eos=True,
+            temperature=2.0,
+            n=n + 1,
+            seed=-10 * (n + 1) if seeds else 3 - n,
+        )
         for n in range(4)
     ]
     for request, result in zip(asked, load(draft).generate(asked), strict=True):

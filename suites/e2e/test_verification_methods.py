@@ -150,6 +150,41 @@ def test_drafts_are_accepted_at_the_configured_rates(
     check_rates(steps, RESOLVED[rates])
 
 
+@case(
+    "GEN-27",
+    target="tiny",
+    sampler=SAMPLERS,
+    draft=DRAWN,
+    check="drafts",
+    reach="rejection_sample_method=synthetic is an accepted option",
+    p_values=1,
+)
+def test_rates_do_not_depend_on_the_draft(load: Load, tiny: dict[str, Path], seed: int, sampler: str | None) -> None:
+    """Second tokens that were accepted as drafts have the drafter's distribution, summed over the first tokens.
+
+    Half of 3,000 are. A number that serves to draft one of eight tokens too decides about most drafts of that token.
+    """
+    request = GenerationRequest((1, 5, 2), max_tokens=6, ignore_eos=True, temperature=2.0)
+    generator = load(
+        DRAWN,
+        target=tiny["target"],
+        drafter=tiny["draft"],
+        sampler=sampler or "flat",
+        rejection_sample_method="synthetic",
+        synthetic_acceptance_rates=(0.5,) * 3,
+        max_num_seqs=MANY,
+    )
+    with_steps(generator.generate([request]))
+    counts = np.zeros(VOCAB, dtype=np.int64)
+    asked = [replace(request, seed=seed % 2**31 + n) for n in range(SEQUENCES)]
+    for result in with_steps(generator.generate(asked)):
+        if first_verification(result).accepted:
+            counts[result.token_ids[1]] += 1
+    first = reference_model(tiny["target"]).distributions(request, (0,))[0]
+    drafts = [reference_model(tiny["draft"]).distributions(request, (token, 0))[1] for token in range(VOCAB)]
+    assert_distribution(counts.tolist(), first @ np.stack(drafts), "second tokens that were accepted as drafts")
+
+
 def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]) -> None:
     """Check that the counters are the sums over all verifications."""
     positions = tuple(

@@ -11,7 +11,7 @@ import pytest
 
 from verispec.cases import case
 from verispec.cases.request_parameters import possible
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.fixtures.witness import WitnessTables, save_witness, witness_tables
 from verispec.judge import Inconclusive
 from verispec.judge.statistics.rows import Rows
@@ -26,6 +26,8 @@ DRAFTS = ["ngram k=3", "draft_model k=1", "draft_model k=3", "draft_model k=8", 
 REQUESTS = 96
 LENGTH = 24
 TOKENS = 6000
+OFFSET, FEW_TOKENS = 20_000.0, 2000
+"""A summand of all logits of a drafter, and tokens that show it. Float32 moves a probability by 1e-3 of itself."""
 SLACK = 2.0**-22 * (4 + 16)
 """Rounding of a logit of at most 16 and of its softmax in float32."""
 
@@ -55,8 +57,35 @@ def test_every_decision_follows_the_tables(
     p, q = distributions(tables().target), distributions(tables().draft)
     if draft == ARGMAX:
         q = np.eye(VOCAB)[q.argmax(axis=1)]
-    rows = Rows(p) if drafter is None else Rows(p, q)
     model = GivenText(trial.weight, trial.seed, drafted=drafter is not None)
+    collect(generator, model, Rows(p) if drafter is None else Rows(p, q), trial, TOKENS)
+
+
+@case(
+    "GEN-6",
+    target="witness",
+    draft="draft_model k=3",
+    sampler=["flat", "request_state"],
+    check="precision",
+    reach="drafts that are sampled from large logits",
+)
+def test_drafts_of_large_logits_change_no_text(
+    load: Load, tmp_path_factory: pytest.TempPathFactory, witness: dict[str, Path], trial: Trial, sampler: str
+) -> None:
+    """Texts follow the target, whichever precision the drafter's logits are kept in, if one serves both uses.
+
+    A summand of a row changes no probability, unless its logits are cut: to 8 bits for bfloat16, to 11 for float16 or
+    TF32. Drafts drawn from cut logits and verified by whole ones are often tokens that neither model likes.
+    """
+    folder = tmp_path_factory.mktemp("large logits")
+    drafter = save_witness(folder, WitnessTables(tables().target, tables().draft + np.float32(OFFSET)))["draft"]
+    generator = load("draft_model k=3", target=witness["target"], drafter=drafter, sampler=sampler)
+    model = GivenText(trial.weight, trial.seed, drafted=False)
+    collect(generator, model, Rows(distributions(tables().target)), trial, FEW_TOKENS)
+
+
+def collect(generator: Generator, model: GivenText, rows: Rows, trial: Trial, tokens: int) -> None:
+    """Collect the evidence of texts of at least `tokens` tokens."""
     rng = np.random.default_rng(trial.seed)
 
     def step() -> None:
@@ -71,7 +100,7 @@ def test_every_decision_follows_the_tables(
             beside = results[n - 1] if n else None
             add_text(model, rows, request, result, beside, asked[n - 1] if n else None)
 
-    trial.collect(model.evidence, trial.size(TOKENS), step)
+    trial.collect(model.evidence, trial.size(tokens), step)
 
 
 MILD: dict[str, dict[str, Any]] = {"top-p": {"top_p": 0.99}, "min-p": {"min_p": 0.001}}

@@ -24,6 +24,19 @@ CAUGHT: dict[str, list[str]] = {
         "witness:GEN-23:parameter=top-p;sampler=request_state;target=witness;draft=none;check=mild",
     ],
     "condition_mutants:logprobs_of_none_forgotten": ["logprobs:GEN-29:draft=none;top=0"],
+    "copied_mutants:samples_of_a_seed_below_zero": ["requests:GEN-33:draft=none;seeds=below 0;check=count"],
+    "copied_mutants:started_beside_plain_ones": [
+        "parameters:GEN-3:draft=none;parameter=one for each request;batch=plain ones",
+    ],
+    "copied_mutants:top_k_before_the_grammar": [
+        "parameters:GEN-24:draft=none;target=tiny;parameter=grammar and top-k",
+    ],
+    "copied_mutants:drafts_of_cut_logits": [
+        "witness:GEN-6:sampler=flat;target=witness;draft=draft_model k=3;check=precision",
+    ],
+    "copied_mutants:rates_by_numbers_of_drafting": [
+        "verification_methods:GEN-27:target=tiny;draft=draft_model k=3;check=drafts",
+    ],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",

@@ -38,14 +38,14 @@ SHARES: dict[str, Share] = {
     "sampler/whole_sampler:WS-14": Share(0.05, 3),
     "synthetic/whole_sampler:WS-12": Share(0.04, 6),
     "e2e/sampled:GEN-5": Share(0.08, 23),
-    "e2e/witness:GEN-6": Share(0.12, 12),
+    "e2e/witness:GEN-6": Share(0.12, 14),
     "e2e/sampled:GEN-7": Share(0.03, 12),
     "e2e/served_text:SRV-2": Share(0.015, 7),
     "e2e/served_answers:SRV-8": Share(0.005, 1),
 }
 """Shares of tests by evidence, by suite, subject and clause."""
 
-P_VALUES = Share(0.33, 389)
+P_VALUES = Share(0.33, 393)
 """The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1.
 `cases` is the sum over all cases of the p-values that each declares (`verispec.cases.case`)."""
 
