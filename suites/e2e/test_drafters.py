@@ -101,7 +101,7 @@ def test_parallel_drafts_are_those_of_mask_tokens(load: Load, prompts: Any, draf
     check_drafts(load, prompts, draft, None)
 
 
-@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS], reach=REACH)
+@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS, "preemption, chunks of 24"], reach=REACH)
 def test_mtp_drafts_are_the_layers_own(load: Load, prompts: Any, memory: str | None) -> None:
     check_drafts(load, prompts, MTP, memory)
 
