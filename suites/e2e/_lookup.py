@@ -101,7 +101,9 @@ def judge_lookups(texts: Sequence[tuple[Sequence[int], GenerationResult]]) -> in
         known = list(prompt)
         for number, step in enumerate(result.steps):
             rest = result.token_ids[len(known) - len(prompt) :]
-            if step.drafted and len(rest) > step.accepted:  # Else the token that decided the last draft is not known.
+            is_padding = number < 2 and not step.accepted  # Placeholders, as after a prefix-cache hit (vllm#46533).
+            # Without a token behind the accepted ones, what decided the last draft is not known.
+            if step.drafted and len(rest) > step.accepted and not is_padding:
                 _judge_step(known, rest, step, others, f"prompt {n}, step {number}")
                 judged += 1
             known += rest[: step.accepted + 1]
