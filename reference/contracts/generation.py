@@ -270,6 +270,12 @@ CONTRACT = Contract(
             "each further draft reads the layer's own output for the draft before it.",
             "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; sglang#26800: the wrong token at the end of a chunk",
         ),
+        Clause(
+            "GEN-49",
+            "Each draft of prompt lookup is a token that followed the token before it in some text, and is verified "
+            "for the request whose tokens it follows.",
+            "Saxena 2023, Prompt Lookup Decoding; vllm#29779: drafts that another request of the batch got",
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -163,7 +163,7 @@ class ChainProposer(ABC):
                 PAD_ID=PAD_SLOT,
                 batch_size=len(last),
             )
-            last = positions
+            last = last + 1  # and not `positions`: the position after the limit is 0 there, and would go on from it
             batch = PagedBatch(
                 self.cache,
                 slots,

@@ -109,13 +109,16 @@ class _Eagle3(DraftHead):
 
 
 class _Mtp(DraftHead):
-    def __init__(self, config: dict[str, Any], tensors: dict[str, Tensor], target: PreTrainedModel) -> None:
+    def __init__(
+        self, config: dict[str, Any], tensors: dict[str, Tensor], target: PreTrainedModel, reads_first: bool
+    ) -> None:
         super().__init__(config, tensors)
         self.layers = (target.config.num_hidden_layers,)
         self._target = target
+        self._reads_first = reads_first
 
     def embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        return self._target.get_input_embeddings().weight[ids] * (positions > 0)[:, None]
+        return self._target.get_input_embeddings().weight[ids] * ((positions > 0) | self._reads_first)[:, None]
 
     def combine(self, states: Tensor) -> Tensor:
         return states
@@ -131,8 +134,15 @@ class _Mtp(DraftHead):
         return hidden @ weight.T
 
 
-def draft_head(folder: Path, target: PreTrainedModel) -> DraftHead:
-    """Read an Eagle3 head, in either published format, or an MTP layer of MiMo's, for a target."""
+def draft_head(folder: Path, target: PreTrainedModel, reads_first: bool = False) -> DraftHead:
+    """Read an Eagle3 head, in either published format, or an MTP layer of MiMo's, for a target.
+
+    Args:
+        folder: checkpoint of the head.
+        target: model whose states and embeddings it reads.
+        reads_first: True if an MTP layer's row of position 0 reads an embedding. vLLM 0.33.0 puts zeros there, and
+            vllm#49938 takes them out again.
+    """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     config |= config.get("transformer_layer_config", {}) | config.get("eagle_config", {})
     dtype, tensors = target.get_input_embeddings().weight.dtype, {}
@@ -140,8 +150,9 @@ def draft_head(folder: Path, target: PreTrainedModel) -> DraftHead:
         for name, tensor in load_file(path).items():
             own = name.removeprefix("model.").removeprefix("midlayer.").removeprefix("layers.0.")
             tensors[own.removeprefix("mtp_layers.0.")] = tensor.to(dtype) if tensor.is_floating_point() else tensor
-    make = _Mtp if "MiMoForCausalLM" in config["architectures"] else _Eagle3
-    return make(config, tensors, target)
+    if "MiMoForCausalLM" not in config["architectures"]:
+        return _Eagle3(config, tensors, target)
+    return _Mtp(config, tensors, target, reads_first)
 
 
 def inner_states(target: PreTrainedModel, ids: Tensor, layers: Sequence[int]) -> Tensor:

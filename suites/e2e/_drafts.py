@@ -71,6 +71,31 @@ def judge_drafts(judge: ReferenceModel, prompt: Sequence[int], result: Generatio
     return judged
 
 
+def judge_chains(draft: str, target: Path, texts: Sequence[tuple[Sequence[int], GenerationResult]]) -> None:
+    """Check that all drafts of the texts are the drafter's own.
+
+    Engines run an MTP layer with an embedding at position 0 or without one; one of the two must agree with all texts.
+
+    Raises:
+        Mismatch: as `judge_drafts`.
+    """
+    name, depth = draft.partition(" k=")[0], LoadOptions(**options_of(draft)).max_drafts
+    folder, judges = fixtures.model(DRAFTERS[name]), [judge_of(draft, target)[0]]
+    if name == "eagle3":
+        judges = [reference_chain(folder, target, depth)]
+    elif name == "mtp":
+        judges.append(reference_chain(folder, target, depth, reads_first=True))
+    found: list[Mismatch] = []
+    for judge in judges:
+        try:
+            for prompt, result in texts:
+                judge_drafts(judge, prompt, result, depth)
+            return
+        except Mismatch as mismatch:
+            found.append(mismatch)
+    raise found[0]
+
+
 def _two_largest(row: Any) -> tuple[float, float]:
     """Return the two largest entries of each row, the larger one first."""
     second, first = sorted(row)[-2:]

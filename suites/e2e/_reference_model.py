@@ -169,12 +169,13 @@ def reference_head(folder: Path, target: Path) -> ReferenceModel:
 
 
 @cache
-def reference_chain(folder: Path, target: Path, depth: int) -> ReferenceModel:
+def reference_chain(folder: Path, target: Path, depth: int, reads_first: bool = False) -> ReferenceModel:
     """Return the float64 reference model of a head's chains; row [i, j] drafts token i + j of the text.
 
-    Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them.
+    Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them. See
+    `draft_head` for `reads_first`.
     """
-    together = [partial(_chains_of_all, *models, depth) for models in _head_and_target(folder, target)]
+    together = [partial(_chains_of_all, *models, depth) for models in _head_and_target(folder, target, reads_first)]
     return ReferenceModel(*(partial(_alone, rows) for rows in together), together=(together[0], together[1]))
 
 
@@ -190,11 +191,13 @@ def reference_masked(folder: Path, depth: int) -> ReferenceModel:
     )
 
 
-def _head_and_target(folder: Path, target: Path) -> Iterator[tuple[DraftHead, PreTrainedModel]]:
+def _head_and_target(
+    folder: Path, target: Path, reads_first: bool = False
+) -> Iterator[tuple[DraftHead, PreTrainedModel]]:
     """Yield head and target in float64, then in float32."""
     for dtype in (torch.float64, torch.float32):
         reads = model(target, dtype)
-        yield draft_head(folder, reads), reads
+        yield draft_head(folder, reads, reads_first), reads
 
 
 def greedy_text(folder: Path, prompt: tuple[int, ...], length: int) -> tuple[int, ...]:

@@ -65,6 +65,13 @@ MEMORY: dict[str, dict[str, Any]] = {
         "max_model_len": LIMIT,
     },
     "preemption": {"block_size": 32, "num_blocks": 11, "max_num_seqs": 4, "max_model_len": LIMIT},
+    "preemption, chunks of 24": {
+        "block_size": 32,
+        "num_blocks": 11,
+        "max_num_batched_tokens": 24,
+        "max_num_seqs": 4,
+        "max_model_len": LIMIT,
+    },
     "one sequence": {
         "block_size": 32,
         "num_blocks": 4,
@@ -74,7 +81,8 @@ MEMORY: dict[str, dict[str, Any]] = {
     },
     "budget of 10": {"block_size": 32, "max_num_batched_tokens": 10, "max_num_seqs": 4, "max_model_len": LIMIT},
 }
-"""With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks.
+"""With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks. In
+chunks of 24 a resumed request reads its own output in pieces too: its third chunk ends eight tokens behind the prompt.
 Three usable blocks of 32 are what one sequence of 96 tokens needs, without room for drafts past its end. A second one
 is preempted while its prompt is read.
 

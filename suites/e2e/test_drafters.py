@@ -8,10 +8,9 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import Generator, LoadOptions
 from verispec.judge import Inconclusive, Kind
-from verispec.suites.e2e._drafts import judge_drafts, judge_of
-from verispec.suites.e2e._reference_model import greedy_text, reference_chain
+from verispec.suites.e2e._drafts import judge_chains
+from verispec.suites.e2e._reference_model import greedy_text
 from verispec.suites.e2e._setups import (
-    DRAFTERS,
     LAYOUTS,
     MTP,
     PARALLEL,
@@ -101,19 +100,17 @@ def test_parallel_drafts_are_those_of_mask_tokens(load: Load, prompts: Any, draf
     check_drafts(load, prompts, draft, None)
 
 
-@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS], reach=REACH)
+@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS, "preemption, chunks of 24"], reach=REACH)
 def test_mtp_drafts_are_the_layers_own(load: Load, prompts: Any, memory: str | None) -> None:
     check_drafts(load, prompts, MTP, memory)
 
 
 def check_drafts(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
     """Check that every step accepts the drafts that the float64 drafter agrees to, whole chains of them."""
-    judge, depth = judge_of(draft, TARGET)
     # Without a layout that counts blocks, prompts of 8 to 48 tokens mix lengths in a batch.
     chosen = prompts[:PROMPTS] if memory else [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
     results = stepped(load(draft, memory or ""), greedy(chosen, LENGTH))
-    for prompt, result in zip(chosen, results, strict=True):
-        judge_drafts(judge, prompt, result, depth)
+    judge_chains(draft, TARGET, list(zip(chosen, results, strict=True)))
     if not any(step.accepted > 1 for result in results for step in result.steps):
         raise Inconclusive("no step accepted two drafts, so that no later one was judged")
 
@@ -135,13 +132,10 @@ def test_every_mtp_draft_is_the_layers_own(load: Load, prompts: Any) -> None:
 
 def check_all_drafts(load: Load, prompts: Any, draft: str) -> None:
     """Check every draft of whole chains: synthetic rates of 1 accept all, so that the text shows them."""
-    name, _, k = draft.partition(" k=")
-    depth, folder = int(k), fixtures.model(DRAFTERS[name])
-    judge = reference_chain(folder, TARGET, depth) if name == "eagle3" else judge_of(draft, TARGET)[0]
+    depth = LoadOptions(**options_of(draft)).max_drafts
     generator = load(draft, rejection_sample_method="synthetic", synthetic_acceptance_rates=(1.0,) * depth)
     chosen = [prompt[: 9 * (n + 1)] for n, prompt in enumerate(prompts[:5])]
     results = stepped(generator, greedy(chosen, 1 + 3 * (depth + 1)))
-    for prompt, result in zip(chosen, results, strict=True):
-        judge_drafts(judge, prompt, result, depth)
+    judge_chains(draft, TARGET, list(zip(chosen, results, strict=True)))
     if not any(step.accepted == depth for result in results for step in result.steps):
         raise Inconclusive(f"no step accepted all of its {depth} drafts")

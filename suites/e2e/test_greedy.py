@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,12 @@ def check_drafts(generator: Generator, prompts: Any, judge: ReferenceModel, dept
     require(judged > 0, "no step had a draft")
 
 
-@case("GEN-14", draft=MODELS, memory=LAYOUTS, reach="chunked prefill, or more requests than the KV cache holds")
+@case(
+    "GEN-14",
+    draft=MODELS,
+    memory=[*LAYOUTS, "preemption, chunks of 24"],
+    reach="chunked prefill, or more requests than the KV cache holds",
+)
 def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, draft: str, memory: str) -> None:
     """Faults in the drafter's keys and values at the end of a chunk or a block leave the text as it is."""
     judge, depth = judge_of(draft, TARGET)
@@ -216,6 +222,24 @@ def test_drafts_of_a_chosen_k_are_the_drafters_own(load: Load, prompts: Any, dra
         raise UnsupportedCall("the engine does not report preemptions")
     if not sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True)):
         raise Inconclusive("the engine chose no draft")
+
+
+@case("GEN-14", draft="draft_model k=8", edge="length limit", reach="a text as long as allowed")
+def test_drafts_up_to_the_length_limit_are_the_drafters_own(load: Load, prompts: Any) -> None:
+    """Chains go past the last place of a text. The drafts of the steps after it read the same keys as before.
+
+    Texts have 12 tokens in all, so that no key is one of many. A step that accepts nothing decides nothing: vLLM fills
+    steps without room for all drafts with zeros.
+    """
+    judge, depth = judge_of("draft_model k=8", TARGET)
+    chosen = [prompt[: 10 - n % 8] for n, prompt in enumerate(prompts[:24])]
+    results = stepped(load("draft_model k=8", max_model_len=12), greedy(chosen, 12))
+    judged = 0
+    for prompt, result in zip(chosen, results, strict=True):
+        steps = tuple(step if step.accepted else replace(step, drafted=0) for step in result.steps)
+        judged += judge_drafts(judge, prompt, replace(result, steps=steps), depth)
+    if not judged:
+        raise Inconclusive("no step accepted a draft")
 
 
 @case("GEN-14", draft="eagle3 k=5", check="chains", reach=REACH)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from runner_mutants import engine_with
 
+from verispec.engines.protocol.generation import LoadOptions
 from verispec.reference.models import AuxiliaryStates
 from verispec.reference.proposers import suffix
+from verispec.reference.proposers.protocol import Drafts
 from verispec.reference.runners.cpu import CPURunner
+from verispec.reference.sampler import ops
 
 
 class OutputsForgotten(CPURunner):
@@ -180,6 +185,53 @@ class TokenNotShifted(CPURunner):
         return proposer
 
 
+class LookupsMoveUp(CPURunner):
+    """Requests that cannot draft are left out of prompt lookup, and the drafts of the others move up in the batch."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        propose = proposer.propose
+
+        def moved(step: Any) -> Any:
+            drafts = propose(step).token_ids
+            able = [row for row, count in zip(drafts, step.num_drafts, strict=True) if count]
+            return Drafts(able + [[]] * (len(drafts) - len(able)))
+
+        proposer.propose = moved
+        return proposer
+
+
+class PastTheLimit(CPURunner):
+    """Draft tokens past the last place of a text are written to its first place."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        run = ops.run
+
+        def written(name: str, device: torch.device, **given: Any) -> None:
+            run(name, device, **given)
+            if name == "eagle_step_slot_mapping_metadata":
+                slots = given["out_slot_mapping_ptr"]
+                slots.copy_(torch.where(slots < 0, given["block_table_ptr"][:, 0] * given["block_size"], slots))
+
+        ops.run = written
+
+
+class ChunksOfOutputs(CPURunner):
+    """A head reads token 0 at the end of a chunk that ends in the output of a resumed request."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        propose = proposer.propose
+
+        def read(step: Any) -> Any:
+            is_output = torch.from_numpy(step.context_lens > np.array(step.prompt_lens))
+            return propose(replace(step, backup_token_ids=step.backup_token_ids.masked_fill(is_output, 0)))
+
+        proposer.propose = read
+        return proposer
+
+
 outputs_forgotten = engine_with(OutputsForgotten)
 never_evicted = engine_with(NeverEvicted)
 depth_ignored = engine_with(limits(max_depth=24))
@@ -194,3 +246,6 @@ state_before_the_last_layer = engine_with(StateBeforeTheLastLayer)
 state_after_the_norm = engine_with(StateAfterTheNorm)
 state_of_the_target = engine_with(StateOfTheTarget)
 token_not_shifted = engine_with(TokenNotShifted)
+lookups_move_up = engine_with(LookupsMoveUp)
+past_the_limit = engine_with(PastTheLimit)
+chunks_of_outputs = engine_with(ChunksOfOutputs)

@@ -84,3 +84,15 @@ class RankTwoIsThree(CPURunner):
 
 
 rank_two_is_three = engine_with(RankTwoIsThree)
+
+
+class BranchesDraftedTogether(CPURunner):
+    """A node of the drafter attends to all nodes before it, those of other branches too."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        proposer._sees = torch.ones_like(proposer._sees).tril()
+        return proposer
+
+
+branches_drafted_together = engine_with(BranchesDraftedTogether)

@@ -149,6 +149,7 @@ GLOSSES: dict[str, Gloss] = {
             "budget of 10": "ten tokens per step",
             "one sequence": "as many blocks as one sequence of the maximum length needs",
             "preemption": "so few blocks that requests are preempted",
+            "preemption, chunks of 24": "so few blocks that requests are preempted, prompts in chunks of 24",
         },
     ),
     "method": Gloss("rejection_sample_method of the engine"),

@@ -47,8 +47,11 @@ class TransitionTable:
         return self.transitions[state].keys()
 
     def advance(self, state: int, token_id: int) -> int:
-        """Return the entry of `token_id` in the row of `state`."""
-        return self.transitions[state][token_id]
+        """Return the entry of `token_id` in the row of `state`; the first state for a token that it does not allow.
+
+        So an engine that emits such a token goes on, and its output shows the token.
+        """
+        return self.transitions[state].get(token_id, 0)
 
 
 def state_after(grammar: TokenGrammar, token_ids: Sequence[int]) -> Hashable | None:
