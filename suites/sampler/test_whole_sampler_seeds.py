@@ -47,6 +47,7 @@ LARGE, EACH = 100_003, 48
     family=[None, "request_state", "fused"],
     check="large vocabulary",
     reach="a model with more than 65,536 tokens",
+    quick=False,
 )
 def test_every_part_of_a_large_vocabulary_is_sampled(sampler: SamplerUnderTest) -> None:
     """Flat rows give bonus tokens, and recovered ones after drafts that are hardly ever accepted.

@@ -109,3 +109,9 @@ def test_chosen_mutants_meet_the_cases_of_their_ops_alone() -> None:
     plan = CampaignPlan(LAYERS["cpp"], chosen=frozenset({mutant.id}))
     command = command_of(Campaign(plan, 1, [mutant]), Path("job"))
     assert [part for part in command if part.startswith("--only")] == ["--only=sampler/gumbel_sample:*"]
+
+
+def test_which_cases_must_be_the_first_of_a_process() -> None:
+    """A case that compares late calls with the oracle alone need not be."""
+    ids = [f"sampler/gumbel_sample:ANY-4:check=hundred calls{of}" for of in (" of each layout", " of each dtype", "")]
+    assert [measured.compares_with_first_calls(case) for case in ids] == [True, True, False]
