@@ -52,6 +52,23 @@ def test_only_new_failures_count(tmp_path: Path, capsys: Capsys) -> None:
     assert (code, said["exit"], len(said["fixed"]), said["new"]) == (exits.GOOD, exits.GOOD, 6, [])
 
 
+def test_a_gate_runs_what_fits_into_a_time(tmp_path: Path, capsys: Capsys) -> None:
+    base = tmp_path / "base.jsonl"
+    run(capsys, "--engine", FAULTY, *ONLY, "--out", str(base))
+    old = runfile.read(base).records
+    words = ("--engine", FAULTY, "--against", str(base), "--json", "--within")
+    code, out, err = run(capsys, *words, "1000", "--out", str(tmp_path / "all.jsonl"))
+    assert (code, json.loads(out)["new"]) == (exits.GOOD, []), "the older run decides what is new, too"
+    assert f"--within 1000: {len(old)} of {len(old)} cases" in err
+    assert len(runfile.read(tmp_path / "all.jsonl").records) == len(old)
+
+    least = sorted(record.seconds for record in old)
+    code, out, _ = run(capsys, *words, str(max(sum(least[:3]) + 1e-9, 0.1)), "--out", str(tmp_path / "few.jsonl"))
+    few = runfile.read(tmp_path / "few.jsonl")
+    assert (code, few.header["selection"]["exact"]) == (exits.GOOD, True)
+    assert 0 < len(few.records) <= len(old)
+
+
 def test_a_stale_entry_fails_although_nothing_is_new(tmp_path: Path, capsys: Capsys) -> None:
     base, known, next_one = tmp_path / "base.jsonl", tmp_path / "known.toml", tmp_path / "next.toml"
     code, out, _ = run(capsys, "--engine", FAULTY, *ONLY, "--out", str(base), "--update-expectations", str(known))

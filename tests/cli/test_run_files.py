@@ -208,6 +208,23 @@ def test_the_last_run_is_found_by_name(capsys: pytest.CaptureFixture[str]) -> No
     assert in_process(capsys, "run", "--resume", "last", "--json")[0] == exits.BAD
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--within", "5"), "without an older run no case has a known time"),
+        (("--within", "5", "--only", "sampler"), "--within selects the cases itself, and so does --only"),
+        (("--within", "5", "--resume", "last"), "--within selects the cases itself, and so does --resume"),
+        (("--last-failed", "--suite", "sampler"), "--last-failed selects the cases itself, and so does --suite"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_two_selections_are_none(words: Sequence[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = in_process(capsys, "run", "--engine", FAULTY, *words)
+    assert (code, out) == (exits.USAGE, "")
+    assert "V-RUN-SELECT" in err
+    assert text in " ".join(err.split())
+
+
 def test_outputs_for_continuous_integration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("junit", "sarif", "markdown")
     files = [word for name in names for word in (f"--{name}", str(tmp_path / name))]

@@ -19,6 +19,7 @@ from verispec.run import runfile
 from verispec.run.coverage import CLAIMED, parse_floor
 from verispec.run.files import last_run_file, named
 from verispec.run.plan import CLOSE_TIMEOUT, CUDA_TIMEOUT, START_TIMEOUT, Plan, named_suite, seed_of_today
+from verispec.run.quickest import quickest
 from verispec.run.resume import restored_plan
 from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_selection
 from verispec.run.supervisor import Supervisor
@@ -62,6 +63,13 @@ def run(
         Path | None,
         typer.Option(help="Older results file, or 'last': exit with 1 only for cases that did not fail there."),
     ] = None,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            help="Run cases of --against that took this many seconds: one of every clause, then the quickest.",
+        ),
+    ] = None,
     min_judged: t.FloorOption = None,
     max_crashes: t.CrashesOption = MAX_CRASHES,
     exit_first: t.FirstOption = False,
@@ -98,6 +106,8 @@ def run(
 
         verispec run --engine vllm --against main.jsonl --markdown summary.md
 
+        verispec run --engine vllm --against main.jsonl --within 240 -n 2
+
         verispec run --engine vllm --expect known.toml --update-expectations proposal.toml
     """
     base = runfile.read(named(against)) if against else None
@@ -114,6 +124,8 @@ def run(
     given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": _folder(record)}
     if last_failed:
         given |= _last_failed(engine or "reference", context)
+    if within is not None:
+        given |= _within(within, base, context, processes or 1)
     if update_expectations is not None:
         expectations.require_proposal(update_expectations, expect)
     known: tuple[Expectation, ...] | None = expectations.load(expect) if expect else None
@@ -207,20 +219,56 @@ def _failing(base: runfile.Run | None) -> frozenset[str]:
     return frozenset(record.id for record in base.records if record.failed) if base else frozenset()
 
 
+def _within(seconds: float, base: runfile.Run | None, context: typer.Context, processes: int) -> dict[str, Any]:
+    """Return the selection of the older run's cases that fit into `seconds`, and print how many they are.
+
+    Raises:
+        VerispecError: V-RUN-SELECT, there is no older run, nothing of it fits, or another option selects cases too.
+    """
+    _require_no_other_selection("--within", context, "only", "suite", "last_failed", "resume")
+    if base is None:
+        raise VerispecError(
+            "V-RUN-SELECT",
+            "without an older run no case has a known time",
+            where="--within",
+            hint="add --against FILE with the results of a run of all cases, or --against last",
+        )
+    found = quickest(base.records, seconds * processes)
+    if not found.cases:
+        raise VerispecError(
+            "V-RUN-SELECT",
+            f"no case of the older run took less than {seconds * processes:g} seconds",
+            where="--within",
+            hint="give more seconds",
+        )
+    text = f"--within {seconds:g}: {len(found.cases):,} of {len(base.records):,} cases, {found.seconds:.0f} s"
+    if found.missing:
+        text += f"; none of {len(found.missing)} clauses fits, such as {found.missing[0]}"
+    print(text, file=sys.stderr, flush=True)
+    return {"only": found.cases, "exact": True, "suites": tuple(base.header["selection"]["suites"])}
+
+
+def _require_no_other_selection(option: str, context: typer.Context, *others: str) -> None:
+    """Raise VerispecError V-RUN-SELECT if the command line selects cases by another option too."""
+    typed = [n for n in others if getattr(context.get_parameter_source(n), "name", "") == "COMMANDLINE"]
+    if typed:
+        other = " and ".join(f"--{name.replace('_', '-')}" for name in typed)
+        raise VerispecError(
+            "V-RUN-SELECT",
+            f"{option} selects the cases itself, and so does {other}",
+            where=option,
+            hint=f"omit {option}, or omit {other}",
+        )
+
+
 def _last_failed(engine: str, context: typer.Context) -> dict[str, Any]:
     """Return the selection of the cases that failed in the engine's last run; a configured selection is replaced.
 
     Raises:
         VerispecError: V-RUN-SELECT, no case failed, or the command line selects cases too.
     """
-    path, typed = last_run_file(engine), "COMMANDLINE"
-    if any(getattr(context.get_parameter_source(name), "name", "") == typed for name in ("only", "suite")):
-        raise VerispecError(
-            "V-RUN-SELECT",
-            "--last-failed selects the cases itself, and so does --only or --suite",
-            where="--last-failed",
-            hint="omit --last-failed, or omit --only and --suite",
-        )
+    _require_no_other_selection("--last-failed", context, "only", "suite")
+    path = last_run_file(engine)
     last = runfile.read(path)
     failed = tuple(r.id for r in last.records if r.failed and r.outcome != "xfail")
     if not failed:

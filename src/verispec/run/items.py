@@ -15,6 +15,8 @@ from verispec.run.record import is_quick
 CASE = pytest.StashKey[CaseId]()
 SPEC = pytest.StashKey[CaseSpec]()
 PARAMS = pytest.StashKey[dict[str, Any]]()
+EXACT = pytest.StashKey[frozenset[str]]()
+"""The selected ids, where options name whole ones."""
 OMITTED = pytest.StashKey[dict[str, list[str]]]()
 """Ids of the cases of each test that are not selected and have no item."""
 
@@ -68,8 +70,10 @@ def needed_rows(metafunc: pytest.Metafunc, spec: CaseSpec, rows: list[dict[str, 
 
 def asked_for(config: pytest.Config, case: str) -> bool:
     """Return True if the options select a case."""
-    only, exact = config.option.only, config.option.exact
-    return not only or any(pattern == case if exact else selects(pattern, case) for pattern in only)
+    only = config.option.only
+    if only and config.option.exact:
+        return case in config.stash.setdefault(EXACT, frozenset(only))
+    return not only or any(selects(pattern, case) for pattern in only)
 
 
 def subject_of(item: pytest.Item) -> str:
