@@ -103,6 +103,7 @@ class MlxGenerator(OneByOne):
             (warm and request.min_p, "min-p after the temperature: it applies min-p first"),
             (warm and limits > 1, "top-k before top-p: it applies top-p first"),
             (request.logprobs is not None and processed, "log-probabilities before penalties"),
+            ((request.seed or 0) < 0, "seeds below 0: those of MLX have no sign"),
         )
 
     def _emitted(self, request: GenerationRequest, most: int) -> Any:
