@@ -138,3 +138,10 @@ def cluster(rng: np.random.Generator, requests: RequestBatch) -> RequestBatch:
         inside[begin : begin + int(rng.integers(60, 250))] = True
         requests.target_logits[row] = np.where(inside, requests.target_logits[row], -np.inf if row % 2 else -20.0)
     return requests
+
+
+def adjacent(rng: np.random.Generator, requests: RequestBatch) -> RequestBatch:
+    """Make each target logit one of three adjacent numbers, so that a search among them ends with many ties."""
+    near = np.float32(1) + np.float32(2.0**-23) * np.arange(3, dtype=np.float32)
+    requests.target_logits[:] = near[rng.integers(0, 3, requests.target_logits.shape)]
+    return requests

@@ -9,7 +9,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
 from verispec.judge import OpUnderTest, assert_same
-from verispec.suites.sampler._fused import EVERY_LIMIT, REACH, cluster, draft_at_limit, limits, raw, verify
+from verispec.suites.sampler._fused import EVERY_LIMIT, REACH, adjacent, cluster, draft_at_limit, limits, raw, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -98,10 +98,7 @@ def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) ->
 
 @case("VOH-4", check="neighbours in float32", p=["0.3", "0.7"], reach="quantised logits tie")
 def test_many_ties_beside_others(op: OpUnderTest, seed: int, p: str) -> None:
-    """All logits are one of three adjacent numbers, so that a search among them ends with many ties at the limit."""
-    requests = one_hot(seed, "gaps", 5000, temperature=1.0)
-    near = np.float32(1) + np.float32(2.0**-23) * np.arange(3, dtype=np.float32)
-    requests.target_logits[:] = near[np.random.default_rng(seed).integers(0, 3, requests.target_logits.shape)]
+    requests = adjacent(np.random.default_rng(seed), one_hot(seed, "gaps", 5000, temperature=1.0))
     verify(op, requests, **limits(requests, None, float(p)))
 
 
