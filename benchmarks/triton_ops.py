@@ -171,7 +171,7 @@ COLD_BYTES = 256 << 20
 def fused_rows(peers: Peers, shapes: list[tuple[int, int, int, Any]]) -> Iterator[dict[str, Any]]:
     """From raw logits to tokens, all launches: our one kernel beside vLLM's four."""
     for requests, drafts, vocabulary, dtype in shapes:
-        for kind in ("greedy", "one-hot", "draft", "draft, normaliser", "one-hot, top-k", "one-hot, top-p"):
+        for kind in (*FUSED, "draft, normaliser", "one-hot, top-k", "one-hot, top-p", "one-hot, both"):
             first = kind.partition(",")[0]
             size = requests * (2 * drafts + 1 if first == "draft" else drafts + 1) * vocabulary * dtype.itemsize
             # One request stays in the cache, as the language-model head leaves it.
@@ -201,9 +201,9 @@ def fused_call(name: str, given: dict[str, Any], kind: str) -> Callable[[], Any]
     arguments["sampled"] = torch.zeros(requests, columns, dtype=torch.int64, device="cuda")
     if kind.endswith("normaliser"):
         arguments["draft_normaliser"] = torch.logsumexp(given["draft_logits"].float(), -1)
-    if kind.endswith("top-k"):
+    if kind.endswith(("top-k", "both")):
         arguments["top_k"] = torch.full((requests,), 50, dtype=torch.int32, device="cuda")
-    if kind.endswith("top-p"):
+    if kind.endswith(("top-p", "both")):
         arguments["top_p"] = torch.full((requests,), 0.9, device="cuda")
     return lambda: op(name)(**arguments)
 

@@ -8,7 +8,7 @@ by the cumulative masses in float64, and reads that tile alone. So nothing of si
 Large batches take two launches. The last program of a row decides on the row's draft and publishes a rejection.
 Programs run position by position, so those of later positions see it and read nothing: a row after a rejected draft
 costs no bandwidth once a position's rows fill the device. Results do not depend on what was seen. The second launch
-draws: its registers would keep programs that read off the device.
+draws: its registers would keep programs that read off the device. In very large batches a program reads several chunks.
 
 With top-k or top-p the scan decides on a draft by bounds (``_fused_limits``). Then exact thresholds are found, in
 general for one row per request, and the weights of the tokens that stay replace those of its tiles. Thresholds are
@@ -29,12 +29,22 @@ import torch
 import triton
 import triton.language as tl
 
-from ._fused_draw import OutputTensors, finish
+from ._fused_draw import OutputTensors, accepted_of, finish, of_step
 from ._fused_limits import decision_of, limited_rows, scan_limited
-from ._fused_rows import DRAFT, Chunks, FusedTarget, RequestTensors, decide, scale_of, scan_draft, scan_target
+from ._fused_rows import (
+    DRAFT,
+    Chunks,
+    FusedTarget,
+    RequestTensors,
+    decide,
+    load_chunk,
+    scale_of,
+    scan_draft,
+    scan_target,
+)
 from ._launches import current_record
 from ._launches import launch as launch_kernel
-from ._logit_keys import REJECTED, limits
+from ._logit_keys import ACCEPTED, REJECTED, limits
 from ._request_state import DraftLogits
 from ._threshold_gather import TILE, Gathered, make_gathered
 from ._threshold_search import CHUNK, Search, make_search
@@ -45,8 +55,13 @@ REGISTERS = (80, 64, 128)
 """Maximum registers per thread, by kind, of the kernel that both reads and draws."""
 KEPT_PLACES = 32 << 20
 """Tokens of a batch with limits up to which memory for the places of gathered tokens is kept, two bytes each."""
-SCAN_REGISTERS = 80
-"""Maximum registers per thread of the scan with limits, so that six programs share a multiprocessor."""
+SCAN_REGISTERS = 64
+"""Maximum registers per thread of the scan, so that eight programs share a multiprocessor."""
+LIMITED_SCAN_REGISTERS = 80
+"""The same with limits, for six programs: fewer registers would spill."""
+PROGRAMS = 16384
+"""Programs of a scan beyond which each reads several chunks, so that a skipped row costs fewer programs."""
+MOST_CHUNKS = 4
 SKIP_BYTES = (32 << 20, 32 << 20, 8 << 20)
 """Bytes of target rows, by kind, from which two launches pay: fewer are in flight before the first row is decided.
 
@@ -72,10 +87,10 @@ def request_of(requests, request):
 
 
 @triton.jit
-def place_of(program, chunks, requests):
-    """Step, request and chunk of a program: later steps come last."""
-    request = ((program // chunks.splits) % requests.count).to(tl.int64)
-    return (program // chunks.splits) // requests.count, request, program % chunks.splits
+def place_of(program, parts, requests):
+    """Step, request and part of the row of a program: later steps come last."""
+    request = ((program // parts) % requests.count).to(tl.int64)
+    return (program // parts) // requests.count, request, program % parts
 
 
 @triton.jit
@@ -97,17 +112,19 @@ def scan_chunk(
     LIMITED: tl.constexpr,
 ):
     """Read one chunk of a row, and of its draft's, and store their statistics."""
-    scale, is_greedy = scale_of(requests, state, KIND)
     row = first + step
+    # Before what waits for the parameters of the request.
+    chunk = load_chunk(target, row, split, vocabulary)
+    scale, is_greedy = scale_of(requests, state, KIND)
     if LIMITED:
         k, p = limits(rows, slot)
         if (k < vocabulary) | (p < 1.0):
             token = tl.load(requests.draft_sampled + row + 1, mask=step < drafts, other=-1).to(tl.int64)
-            scan_limited(search, rows, slot, row, split, token, scale)
+            scan_limited(search, rows, slot, row, split, chunk, token, scale)
         else:
-            scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)
+            scan_target(chunks, slot, split, chunk, scale, is_greedy)
     else:
-        scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary)
+        scan_target(chunks, slot, split, chunk, scale, is_greedy)
     if KIND == DRAFT and requests.normaliser is None:  # noqa: SIM102 -- decided when the kernel is compiled
         if (step < drafts) & (step < draft.steps) & (not is_greedy):
             scan_draft(chunks, draft, slot, state, step, split, scale, vocabulary)
@@ -127,7 +144,7 @@ def _verify_kernel(
     SPLITS: tl.constexpr,
     TILES: tl.constexpr,
 ):
-    step, request, split = place_of(tl.program_id(0), chunks, requests)
+    step, request, split = place_of(tl.program_id(0), chunks.splits, requests)
     state, first, drafts = request_of(requests, request)
     if (state < 0) | (step > drafts):
         return
@@ -139,11 +156,13 @@ def _verify_kernel(
     tl.debug_barrier()
     if tl.atomic_add(tickets.request + request, 1, sem="acq_rel") == (drafts + 1) * chunks.splits - 1:
         tl.debug_barrier()
+        margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
+            chunks, target, draft, requests, request, state, first, drafts, 0, vocabulary, KIND, COLUMNS, SPLITS
+        )
+        n = accepted_of(margins > 0.0, drafts, COLUMNS)
         finish(
             out,
             chunks,
-            tickets.decision,
-            UNREJECTED,
             target,
             draft,
             requests,
@@ -151,10 +170,15 @@ def _verify_kernel(
             state,
             first,
             drafts,
+            n,
+            of_step(argmaxes, n, COLUMNS),
+            of_step(tops, n, COLUMNS),
+            of_step(totals, n, COLUMNS),
+            of_step(draft_tops, n, COLUMNS),
+            of_step(draft_totals, n, COLUMNS),
             vocabulary,
             KIND,
             COLUMNS,
-            SPLITS,
             TILES,
             8,
         )
@@ -174,34 +198,37 @@ def _scan_kernel(
     KIND: tl.constexpr,
     LIMITED: tl.constexpr,
     SPLITS: tl.constexpr,
+    SPAN: tl.constexpr,
 ):
-    step, request, split = place_of(tl.program_id(0), chunks, requests)
+    parts = tl.cdiv(chunks.splits, SPAN)
+    step, request, part = place_of(tl.program_id(0), parts, requests)
     # Nothing here waits for another load.
     rejected = tl.load(tickets.rejected + request, volatile=True)
     state, first, drafts = request_of(requests, request)
     if (state < 0) | (step > drafts) | (rejected < step):
         return
     slot = request * requests.columns + step
-    scan_chunk(
-        chunks,
-        target,
-        draft,
-        requests,
-        search,
-        rows,
-        slot,
-        first,
-        state,
-        step,
-        drafts,
-        split,
-        vocabulary,
-        KIND,
-        LIMITED,
-    )
+    for split in range(part * SPAN, tl.minimum(part * SPAN + SPAN, chunks.splits)):
+        scan_chunk(
+            chunks,
+            target,
+            draft,
+            requests,
+            search,
+            rows,
+            slot,
+            first,
+            state,
+            step,
+            drafts,
+            split,
+            vocabulary,
+            KIND,
+            LIMITED,
+        )
     if step < drafts:
         tl.debug_barrier()
-        if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == chunks.splits - 1:
+        if tl.atomic_add(tickets.row + slot, 1, sem="acq_rel") == parts - 1:
             tl.debug_barrier()
             margins, tokens, _a, _b, _c, _d, _e = decide(
                 chunks, target, draft, requests, request, state, first, drafts, step, vocabulary, KIND, 1, SPLITS
@@ -241,11 +268,21 @@ def _finish_kernel(
     tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
     if (state < 0) | (drafts < 0):
         return
+    LIMITED: tl.constexpr = target.nth_logit is not None
+    STEPS: tl.constexpr = COLUMNS if LIMITED else 1
+    # Without limits the scan decided on all drafts up to the first rejected one.
+    n = tl.minimum(rejected, drafts)
+    start = 0 if LIMITED else n
+    margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
+        chunks, target, draft, requests, request, state, first, drafts, start, vocabulary, KIND, STEPS, SPLITS
+    )
+    if LIMITED:
+        # Only the rows without a certain decision, and the row of the step `rejected`, have exact limits.
+        decisions = tl.load(tickets.decision + request * requests.columns + steps, mask=steps < drafts, other=REJECTED)
+        n = accepted_of(((margins > 0.0) | (decisions == ACCEPTED)) & (steps < rejected), drafts, COLUMNS)
     finish(
         out,
         chunks,
-        tickets.decision,
-        rejected,
         target,
         draft,
         requests,
@@ -253,10 +290,15 @@ def _finish_kernel(
         state,
         first,
         drafts,
+        n,
+        of_step(argmaxes, n - start, STEPS),
+        of_step(tops, n - start, STEPS),
+        of_step(totals, n - start, STEPS),
+        of_step(draft_tops, n - start, STEPS),
+        of_step(draft_totals, n - start, STEPS),
         vocabulary,
         KIND,
         COLUMNS,
-        SPLITS,
         TILES,
         16,
     )
@@ -403,9 +445,13 @@ def launch(
             limited = limited_rows(
                 logits, vocabulary, requests, splits, tickets.rejected, tickets.decision, top_k, top_p
             )
-        options = {"SPLITS": padded["SPLITS"], "num_warps": 4, **({"maxnreg": SCAN_REGISTERS} if is_limited else {})}
         scanned = (*read, search, limited, vocabulary, kind.value, is_limited)
-        launch_kernel(_scan_kernel, (rows * splits,), *scanned, **options)
+        # A second row in registers, or limits, leave no time to gain.
+        reads_one = not is_limited and (kind.value != DRAFT.value or requests.normaliser is not None)
+        span = min(max(rows * splits // PROGRAMS, 1), MOST_CHUNKS) if reads_one else 1
+        registers = LIMITED_SCAN_REGISTERS if is_limited else SCAN_REGISTERS
+        options = {"SPLITS": padded["SPLITS"], "SPAN": span, "num_warps": 4, "maxnreg": registers}
+        launch_kernel(_scan_kernel, (rows * triton.cdiv(splits, span),), *scanned, **options)
         if of_limits is not None and limited is not None:
             # Top-p is at the request's temperature.
             target = target._replace(**find_thresholds(*of_limits, limited, requests.count)._asdict())

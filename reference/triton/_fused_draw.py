@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ._fused_rows import DRAFT, GREEDY, ONE_HOT, decide, load_kept, scale_of, weights_of
-from ._logit_keys import ACCEPTED, REJECTED
+from ._fused_rows import DRAFT, GREEDY, ONE_HOT, load_kept, scale_of, weights_of
 from ._logits import load_logits
 from ._threshold_gather import TILE
 from ._threshold_search import CHUNK
@@ -36,9 +35,16 @@ class OutputTensors(NamedTuple):
 
 
 @triton.jit
-def of_step(values, step, at):
+def of_step(values, step, STEPS: tl.constexpr):
     """Return the entry of one step of a vector."""
-    return tl.max(tl.where(step == at, values, float("-inf")), axis=0)
+    return tl.sum(tl.where(tl.arange(0, STEPS) == step, values, 0), axis=0)
+
+
+@triton.jit
+def accepted_of(accepted, drafts, COLUMNS: tl.constexpr):
+    """Return the number of drafts before the first that is not accepted."""
+    step = tl.arange(0, COLUMNS)
+    return tl.min(tl.where(accepted, COLUMNS, tl.minimum(step, drafts)), axis=0).to(tl.int64)
 
 
 @triton.jit
@@ -167,8 +173,6 @@ def draw_residual(
 def finish(
     out,
     chunks,
-    decision,
-    rejection,
     target,
     draft,
     requests,
@@ -176,33 +180,26 @@ def finish(
     state,
     first,
     drafts,
+    n,
+    argmax,
+    top,
+    total,
+    draft_top,
+    draft_total,
     vocabulary,
     KIND: tl.constexpr,
     COLUMNS: tl.constexpr,
-    SPLITS: tl.constexpr,
     TILES: tl.constexpr,
     CANDIDATES: tl.constexpr,
 ):
-    """Verify a request from the chunks of its rows and write its results.
-
-    With limits only the rows without a certain decision, and the row of the step `rejection`, have exact ones.
-    """
+    """Write the results of a request with `n` accepted drafts: draw its token from row `n`, of which all is known."""
     scale, is_greedy = scale_of(requests, state, KIND)
     step = tl.arange(0, COLUMNS)
-    margin, drafted, argmax, tops, totals, draft_tops, draft_totals = decide(
-        chunks, target, draft, requests, request, state, first, drafts, 0, vocabulary, KIND, COLUMNS, SPLITS
-    )
-    accepted = margin > 0.0
-    if target.nth_logit is not None:
-        decisions = tl.load(decision + request * requests.columns + step, mask=step < drafts, other=REJECTED)
-        accepted = (accepted | (decisions == ACCEPTED)) & (step < rejection)
-    n = tl.min(tl.where(accepted, COLUMNS, tl.minimum(step, drafts)), axis=0).to(tl.int64)
+    drafted = tl.load(requests.draft_sampled + first + step + 1, mask=step < drafts, other=-1).to(tl.int64)
     row = first + n
-    token = tl.max(tl.where(step == n, argmax, 0), axis=0)
+    token = argmax
     if KIND != GREEDY:  # noqa: SIM102
         if not is_greedy:
-            top = of_step(tops, step, n)
-            total = of_step(totals, step, n)
             seed = tl.load(requests.seed + state)
             pos = tl.load(requests.pos + row)
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
@@ -234,8 +231,8 @@ def finish(
                         n,
                         top,
                         total,
-                        of_step(draft_tops, step, n),
-                        of_step(draft_totals, step, n),
+                        draft_top,
+                        draft_total,
                         scale,
                         vocabulary,
                         TILES,

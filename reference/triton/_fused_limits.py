@@ -12,29 +12,28 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._fused_rows import RequestTensors, weights_of
+from ._fused_rows import RequestTensors, chunk_weights, weights_of
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._logits import load_logits
-from ._threshold_search import GROUPS, chunk_ids
+from ._threshold_search import GROUP, GROUPS, chunk_ids
 
 SLACK: tl.constexpr = tl.constexpr(2.0**-12)
 """Relative distance from a bound at which rounding decides nothing."""
 
 
 @triton.jit
-def scan_limited(search, rows, slot, row, split, token, scale):
-    """Read one chunk of a row with limits and store its statistics, and those of the tokens before its draft."""
+def scan_limited(search, rows, slot, row, split, chunk, token, scale):
+    """Store the statistics of one chunk of a row with limits, and those of the tokens before its draft."""
     ids = chunk_ids(split)
     at = slot * rows.chunks + split
-    start = rows.logits + row * rows.row_stride
     has_draft = (token >= 0) & (token < rows.vocabulary)
-    drafted = load_logits(start, rows.id_stride, token, has_draft)
-    x = load_logits(start, rows.id_stride, ids, ids < rows.vocabulary)
+    drafted = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, token, has_draft)
+    x = tl.reshape(chunk, (GROUPS, GROUP))
     maxima = tl.max(x, axis=1)
     tl.store(search.maxima + at * GROUPS + tl.arange(0, GROUPS), maxima)
     top = tl.max(maxima, axis=0)
     tl.store(search.tops + at, top)
-    mass = weights_of(x, top, scale)
+    mass = chunk_weights(x, top, scale)
     # Not by tiles: a row that a token is drawn from gets the weights of its tiles with its exact limits.
     tl.store(search.totals + at, tl.sum(tl.sum(mass, axis=1), axis=0))
     if has_draft:

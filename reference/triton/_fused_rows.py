@@ -65,6 +65,16 @@ def weights_of(x, top, scale):
 
 
 @triton.jit
+def chunk_weights(x, top, scale):
+    """Weights of a chunk with the maximum `top`, as ``weights_of`` gives them."""
+    if (top > float("-inf")) & (top < float("inf")):  # noqa: SIM108 -- one side alone is computed
+        weights = tl.exp2((x - top) * scale)
+    else:
+        weights = weights_of(x, top, scale)
+    return weights
+
+
+@triton.jit
 def scale_of(requests, state, KIND: tl.constexpr):
     """log2(e) / temperature, and whether the request is greedy."""
     temperature = tl.zeros((), tl.float32)
@@ -90,19 +100,23 @@ def load_kept(target, row, ids, mask):
 
 
 @triton.jit
-def scan_target(chunks, target, slot, row, split, scale, is_greedy, vocabulary):
-    """Read one chunk of a target row and store its statistics."""
-    lane = tl.arange(0, CHUNK // TILE)[:, None] * TILE + tl.arange(0, TILE)[None, :]
-    ids = split * CHUNK + lane
-    mask = ids < vocabulary
+def load_chunk(target, row, split, vocabulary):
+    """Load one chunk of a target row, [CHUNK], without limits."""
+    ids = split * CHUNK + tl.arange(0, CHUNK)
+    return load_logits(target.logits + row * target.row_stride, target.id_stride, ids, ids < vocabulary)
+
+
+@triton.jit
+def scan_target(chunks, slot, split, chunk, scale, is_greedy):
+    """Store the statistics of one chunk of a target row."""
     at = slot * chunks.splits + split
-    x = load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
+    x = tl.reshape(chunk, (CHUNK // TILE, TILE))
     top = tl.max(tl.max(x, axis=1), axis=0)
     tl.store(chunks.top + at, top)
     if is_greedy:
-        tl.store(chunks.best + at, tl.min(tl.min(tl.where(x == top, lane, CHUNK), axis=1), axis=0))
+        tl.store(chunks.best + at, tl.min(tl.where(chunk == top, tl.arange(0, CHUNK), CHUNK), axis=0))
     else:
-        tiles = tl.sum(weights_of(x, top, scale), axis=1)
+        tiles = tl.sum(chunk_weights(x, top, scale), axis=1)
         tl.store(chunks.tiles + at * (CHUNK // TILE) + tl.arange(0, CHUNK // TILE), tiles)
         tl.store(chunks.total + at, tl.sum(tiles, axis=0))
 
@@ -116,7 +130,7 @@ def scan_draft(chunks, draft, slot, state, step, split, scale, vocabulary):
     y = load_logits(start, draft.id_stride, ids, ids < vocabulary)
     top = tl.max(y, axis=0)
     tl.store(chunks.draft_top + at, top)
-    tl.store(chunks.draft_total + at, tl.sum(weights_of(y, top, scale), axis=0))
+    tl.store(chunks.draft_total + at, tl.sum(chunk_weights(y, top, scale), axis=0))
 
 
 @triton.jit

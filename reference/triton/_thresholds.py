@@ -2,7 +2,8 @@
 
 A logit's bits, reordered, are an unsigned key with the same order.
 
-1. interval: guess an interval of logits that contains the threshold and few tokens (``_threshold_search``).
+1. interval: guess an interval of logits that contains the threshold and few tokens, or find the threshold of a row of
+which few tokens can stay (``_threshold_interval``).
 2. gather: store the places of its tokens, chunk by chunk, and add up what is above it.
 3. select: find the threshold among them by radix search, two or three bits per pass. If the weights show that the
 interval does not contain it, search the whole row.
@@ -31,6 +32,7 @@ from ._logit_keys import (
     weight,
 )
 from ._threshold_gather import TILE, TILES, Gathered, gather_intervals
+from ._threshold_interval import guess_intervals
 from ._threshold_search import (
     CHUNK,
     FIELDS,
@@ -39,7 +41,6 @@ from ._threshold_search import (
     TOP,
     TOTAL,
     Search,
-    guess_intervals,
     needed_row,
 )
 

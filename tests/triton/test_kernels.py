@@ -111,3 +111,13 @@ def test_a_call_after_a_failed_launch_is_whole() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout) == {"one": "", "two": ""}
+
+
+def test_fused_ops_of_large_batches() -> None:
+    """Small cases take one launch, which reads one chunk per program."""
+    command = [sys.executable, HERE / "interpreted_two_launches.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    problems = json.loads(done.stdout)
+    assert len(problems) > 20
+    assert not {case: problem for case, problem in problems.items() if problem}

@@ -29,6 +29,7 @@ FUSED = (
     "_fused",
     "_fused_limits",
     "_threshold_gather",
+    "_threshold_interval",
     "_threshold_search",
     "_thresholds",
     "verify_greedy",
