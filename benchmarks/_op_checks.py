@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,7 +12,9 @@ from op_cases import Case, Size, make, ops, small_cases, variants, verdict
 from op_running import run
 
 from verispec.reference.contracts import load
-from verispec.reference.triton import op
+from verispec.reference.triton import _fused, op
+
+FUSED = ("verify_draft_logits", "verify_greedy", "verify_one_hot")
 
 
 def large_cases() -> Iterator[Case]:
@@ -41,6 +44,8 @@ def check(only: str) -> list[dict[str, str]]:
         modes = ["plain", "repeated", "graph"] if is_large else ["plain", "strided", "repeated", "graph"]
         if is_large and any(t.shape[-1:] == ("V",) and len(t.shape) == 2 for t in load(case.op).tensors):
             modes.append("far")
+        if case.op in FUSED:
+            modes.append("large batch")
         for mode in modes:
             problem = _problem(case, mode, expected)
             results.append({"op": case.op, "case": case.name, "mode": mode, "problem": problem})
@@ -50,13 +55,21 @@ def check(only: str) -> list[dict[str, str]]:
 
 
 def _problem(case: Case, mode: str, expected: dict[str, Any]) -> str:
-    wrap = {"graph": in_graph, "repeated": repeated}.get(mode, without_waiting)
+    wrap = {"graph": in_graph, "repeated": repeated, "large batch": as_large_batch}.get(mode, without_waiting)
     try:
-        layout = "dense" if mode in {"plain", "repeated", "graph"} else mode
-        outputs, misdeeds = run(case, wrap(op(case.op)), "cuda", layout=layout)
+        layout = mode if mode in {"strided", "far"} else "dense"
+        # A checked op repeats the launches of calls before it, which were those of a small batch.
+        function = launcher(case.op) if mode == "large batch" else op(case.op)
+        outputs, misdeeds = run(case, wrap(function), "cuda", layout=layout)
         return verdict(case, outputs, expected) or misdeeds
     except Exception:
         return traceback.format_exc()
+
+
+def launcher(name: str) -> Callable[..., None]:
+    """Return the function that launches the kernels of an op."""
+    function: Callable[..., None] = getattr(importlib.import_module(f"verispec.reference.triton.{name}"), name)
+    return function
 
 
 def without_waiting(function: Callable[..., None]) -> Callable[..., None]:
@@ -80,6 +93,20 @@ def repeated(function: Callable[..., None]) -> Callable[..., None]:
         for _ in range(2):
             function(**copies)
         function(**arguments)
+
+    return call
+
+
+def as_large_batch(function: Callable[..., None]) -> Callable[..., None]:
+    """Run a fused op as a large batch: a scan whose programs read several chunks, and a launch that draws."""
+
+    def call(**arguments: Any) -> None:
+        before = _fused.SKIP_BYTES, _fused.PROGRAMS
+        _fused.SKIP_BYTES, _fused.PROGRAMS = (0, 0, 0), 1
+        try:
+            function(**arguments)
+        finally:
+            _fused.SKIP_BYTES, _fused.PROGRAMS = before
 
     return call
 
