@@ -184,20 +184,6 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
         check(op, held(call, dtypes), dtypes=dtypes)
 
 
-@case(
-    "ANY-1",
-    subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID],
-    vocab=[151_936, 262_208],
-    check="large vocabulary",
-    reach=from_caller("a model with as many tokens, as Qwen 3 or Gemma 3"),
-)
-def test_vocabularies_of_large_models(op: OpUnderTest, engine: Engine, seed: int, subject: str, vocab: int) -> None:
-    """The first or the last three ids of a row alone are possible, or all; vocabularies are past 2^17 and 2^18."""
-    for draft in (True, False):
-        size = vocab // 256 if is_slow(engine) else vocab
-        check(op, make(subject, seed, BatchShape((2, 1), size, draft=draft, left="ends")))
-
-
 @case("ANY-5", subjects=COMPARING, check="large batches", quick=False)
 def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Batches of hundreds of requests, each at a comparison of the oracle, and one of them past 65,536 requests."""
