@@ -219,7 +219,7 @@ def test_drafts_of_the_target_itself_are_accepted(load: Load, tiny: dict[str, Pa
     """
     asked = [
         GenerationRequest((1 + n % 7,), max_tokens=48, ignore_eos=True, temperature=HEAT, seed=seed + n)
-        for n in range(24)
+        for n in range(48)
     ]
     generator = load(
         "draft_model k=3", target=tiny["target"], drafter=tiny["target"], max_num_seqs=3, max_num_batched_tokens=10
