@@ -80,19 +80,27 @@ MEMORY: dict[str, dict[str, Any]] = {
         "max_model_len": 96,
     },
     "budget of 10": {"block_size": 32, "max_num_batched_tokens": 10, "max_num_seqs": 4, "max_model_len": LIMIT},
+    "budget of 10 for three": {
+        "block_size": 32,
+        "max_num_batched_tokens": 10,
+        "max_num_seqs": 3,
+        "max_model_len": LIMIT,
+    },
 }
 """With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks. In
 chunks of 24 a resumed request reads its own output in pieces too: its third chunk ends eight tokens behind the prompt.
 Three usable blocks of 32 are what one sequence of 96 tokens needs, without room for drafts past its end. A second one
 is preempted while its prompt is read.
 
-A budget of 10 tokens per step cuts the drafts of four requests, which want 4 tokens each with three drafts.
+A budget of 10 tokens per step cuts the drafts of four requests, which want 4 tokens each with three drafts. Of three
+requests it cuts those of the last one in every step; a fourth one would read its prompt in their place.
 """
 
 MANY = 224
 """`max_num_seqs` of cases that ask thousands of short requests of a small model: 14 times fewer steps than with the
 default of 16. Drafts of all of them, a tree's eight nodes too, fit the default budget of 2,048 tokens."""
 
+CUT = "budget of 10 for three"
 LAYOUTS = ["blocks of 32, chunks of 24", "preemption"]
 
 

@@ -172,6 +172,23 @@ def test_a_slot_forgets_its_last_request(load: Load, prompts: Any, seed: int, dr
                 definition.judge(result, what)
 
 
+@case("GEN-17", draft="draft_model k=3", sampler="request_state", check="slots", reach="a request after another")
+def test_a_slot_keeps_the_drafts_of_its_request(load: Load, prompts: Any, seed: int) -> None:
+    """A long request has the last of three slots, while short ones come and go in the others.
+
+    A short request drafts nothing in its last steps, in which the long one drafts.
+    """
+    draft = "draft_model k=3"
+    asked = [
+        GenerationRequest(prompts[24 + n][:12], max_tokens=length, temperature=1.2, ignore_eos=True, seed=seed + n)
+        for n, length in enumerate((3, 4, 30, 5, 2, 7, 3))
+    ]
+    results = load(draft, sampler="request_state", max_num_seqs=3).generate(asked)
+    for n, (request, result) in enumerate(zip(asked, with_steps(results), strict=True)):
+        definition = Definition(request, result.token_ids, reference_model(TARGET), drafter=drafter(draft), most=3)
+        definition.judge(result, f"request {n}")
+
+
 @case(
     "GEN-17",
     target="tiny",

@@ -25,7 +25,7 @@ from verispec.suites.e2e._setups import (
 )
 
 TARGET = fixtures.model("target")
-SCHEDULE = ((1, 2, 3), (3, 5, 1), (6, 16, 0))
+SCHEDULE = ((1, 2, 3), (3, 5, 2), (6, 16, 0))
 LENGTH = 32
 LONG = 56
 """Tokens after a prompt of three; the tiny models have room for 64."""

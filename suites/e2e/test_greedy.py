@@ -23,6 +23,7 @@ from verispec.suites.e2e._reference_model import (
     reference_model,
 )
 from verispec.suites.e2e._setups import (
+    CUT,
     DRAFTERS,
     DRAFTS,
     FURTHER,
@@ -201,6 +202,17 @@ def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, dra
     results = stepped(load(draft, memory), greedy(chosen, LENGTH))
     judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
+
+
+@case("GEN-14", draft=MODELS, memory=CUT, reach="steps without room for the drafts of all requests")
+def test_the_first_drafts_remain_in_a_small_step(load: Load, prompts: Any, draft: str) -> None:
+    judge, depth = judge_of(draft, TARGET)
+    chosen = [prompt[: 6 + n] for n, prompt in enumerate(prompts[:PROMPTS])]
+    results = stepped(load(draft, CUT), greedy(chosen, LENGTH))
+    for prompt, result in zip(chosen, results, strict=True):
+        judge_drafts(judge, prompt, result, depth)
+    if not any(0 < step.drafted < 3 for result in results for step in result.steps[:-2]):
+        raise Inconclusive("no step cut the drafts of a request")
 
 
 @case(

@@ -18,6 +18,7 @@ from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
+    CUT,
     FURTHER,
     LIMIT,
     METHODS,
@@ -39,8 +40,8 @@ TARGET = fixtures.model("target")
 
 
 @case("GEN-8", draft=[*SPECULATIVE, *FURTHER], reach="speculation is configured")
-def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str) -> None:
-    results, metrics = counted(load(draft), greedy(prompts[:16], 24))
+def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str, memory: str = "") -> None:
+    results, metrics = counted(load(draft, memory), greedy(prompts[:16], 24))
     drafted, accepted, falling = metrics.num_draft_tokens, metrics.num_accepted_tokens, metrics.accepted_per_position
     require(metrics.num_drafts > 0, "no draft was verified: speculation is configured and off")
     require(0 <= accepted <= drafted, f"{accepted} accepted of {drafted} drafted")
@@ -50,6 +51,11 @@ def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str) -> No
         steps = [step for result in results for step in result.steps if step.drafted]
         told = len(steps), sum(step.drafted for step in steps), sum(step.accepted for step in steps)
         require(told == (metrics.num_drafts, drafted, accepted), f"steps tell {told}, the metrics {metrics}")
+
+
+@case("GEN-8", draft="draft_model k=3", memory=CUT, reach="steps without room for the drafts of all requests")
+def test_drafts_of_small_steps_are_counted(load: Load, prompts: Any) -> None:
+    test_drafts_are_made_and_counted(load, [prompt[:6] for prompt in prompts[:6]], "draft_model k=3", CUT)
 
 
 @case("GEN-9", draft=[*MODELS, PARALLEL, MTP], reach="trained drafters", p_values=1)

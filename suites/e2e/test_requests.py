@@ -100,6 +100,23 @@ def test_text_ends_before_the_first_of_two_stop_strings(load: Load, prompts: Any
             require(result.text == expected, f"{what} has the text {result.text!r}, expected {expected!r}")
 
 
+@case("GEN-32", draft=["none", "draft_model k=3"], stop="begins in the prompt", reach="a request with stop strings")
+def test_a_stop_string_lies_in_the_output(load: Load, prompts: Any, draft: str) -> None:
+    """The last character of the prompt and the first ones of the output would be a stop string, which ends nothing."""
+    tokenizer = load_tokenizer(TARGET)
+    asked = []
+    for prompt in prompts[:4]:
+        text = tokenizer.decode(greedy_text(TARGET, prompt, LENGTH), skip_special_tokens=True)
+        before = tokenizer.decode(prompt[-1:])
+        stop = before[-1:] + text[:3]
+        if before and text and stop not in text and "\ufffd" not in stop:
+            asked.append(GenerationRequest(prompt, LENGTH, ignore_eos=True, stop=(stop,)))
+    if not asked:
+        raise Inconclusive("every such string stands in the output too")
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        check_stop(request, result, tokenizer.decode(result.token_ids, skip_special_tokens=True), f"request {n}")
+
+
 def pairs_of_stops(decode: Callable[[Sequence[int]], str], tokens: Sequence[int]) -> list[tuple[str, str, str]]:
     """Return pairs of strings that one token completes, each in its order and after the text before it."""
     found = []

@@ -203,6 +203,39 @@ def test_first_drafts_are_accepted_at_the_overlap(
     trial.conclude(rates.evidence, rates.evidence.count)
 
 
+@case(
+    "GEN-7",
+    target="tiny",
+    drafter="target",
+    draft="draft_model k=3",
+    batch="cut by the budget",
+    reach="steps without room for the drafts of all requests",
+    p_values=1,
+)
+def test_drafts_of_the_target_itself_are_accepted(load: Load, tiny: dict[str, Path], seed: int) -> None:
+    """Target and drafter have one distribution, so that rounding alone rejects a draft.
+
+    Three requests share ten tokens per step, which cut the drafts of one of them.
+    """
+    asked = [
+        GenerationRequest((1 + n % 7,), max_tokens=48, ignore_eos=True, temperature=HEAT, seed=seed + n)
+        for n in range(48)
+    ]
+    generator = load(
+        "draft_model k=3", target=tiny["target"], drafter=tiny["target"], max_num_seqs=3, max_num_batched_tokens=10
+    )
+    results = stepped(generator, asked)
+    steps = [step for result in results for step in result.steps if 0 < step.drafted < 3]
+    if len(steps) < 20:
+        raise Inconclusive(f"only {len(steps)} steps cut the drafts of a request")
+    model = reference_model(tiny["target"])
+    rounding = max(model.rounding(one.prompt_token_ids, two.token_ids) for one, two in zip(asked, results, strict=True))
+    rejected, decided = sum(s.accepted < s.drafted for s in steps), sum(min(s.accepted + 1, s.drafted) for s in steps)
+    p = float(binom.sf(rejected - 1, decided, 2 * rounding / HEAT))
+    what = f"{rejected} of {decided} drafts of small steps were rejected"
+    require(p >= p_value_level(), f"{what}; rounding explains that many with a probability of {p:.2g}", Kind.LAW)
+
+
 def add_first_drafts(
     rates: Rates, request: GenerationRequest, result: GenerationResult, drafter: ReferenceModel, *, certain: bool
 ) -> None:

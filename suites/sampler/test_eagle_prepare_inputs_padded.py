@@ -52,6 +52,15 @@ def test_rows_past_the_batch_are_left_alone(op: OpUnderTest, seed: int, requests
     op.check_outputs(values, shapes=rows)
 
 
+@case("EPI-5", requests="fewer than rows", check="many steps")
+def test_rows_past_the_batch_are_left_alone_in_every_step(op: OpUnderTest, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = (len(COUNTS["ragged"]),)
+    shapes = {"token_indices_to_sample_ptr": rows, "num_rejected_tokens_gpu_ptr": rows}
+    for requests in rng.integers(0, *rows, 24).tolist():
+        op.check_outputs(random_arguments(rng, COUNTS["ragged"]) | {"num_reqs": requests}, shapes=shapes)
+
+
 @case("EPI-6", ids=["int32", "int64", "mixed", "swapped"], reach=lambda p: REACH if p["ids"] == "int32" else None)
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
     op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS["gaps"]), dtypes=integers(CONTRACT, ids))

@@ -32,6 +32,7 @@ MIXED = "a greedy and a sampled request share a batch"
 DRAFT = ["present", "absent"]
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
 GREEDY = (1, 3, 5)
+UNSEEDED = 2
 """Requests that are greedy in a mixed batch; the first request is not."""
 FAMILIES = [None, "request_state", "fused"]
 """The packed family, on which every engine's default sampler is built, the slot-indexed family, and the fused ops."""
@@ -274,13 +275,15 @@ MARGIN = 1e-4
 def test_tokens_follow_from_the_random_numbers(
     sampler: SamplerUnderTest, seed: int, draft: str, limits: str, batch: str
 ) -> None:
+    """A mixed batch has greedy requests, and one without a seed, whose samples a sampler may leave out."""
     rng = np.random.default_rng(seed)
     by_limit: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}
     options = by_limit[limits]
     judged = 0
     for n in range(10):
-        seeds = [1000 * n + b for b in range(len(COUNTS))]
+        seeds: list[int | None] = [1000 * n + b for b in range(len(COUNTS))]
         if batch == "mixed":
+            seeds[UNSEEDED] = None
             step = mixed(rng, draft, seeds=seeds, **options)
         else:
             step = random_sampler_batch(rng, COUNTS, temperature=0.9, draft=draft == "present", seeds=seeds, **options)

@@ -338,15 +338,9 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:own_noise_in_float32": [
         "ranks:GEN-40:draft=none;sampling=seeded",
     ],
-    "rank_engines:gathered_on_one_rank": [
-        "ranks:GEN-40:draft=none;sampling=greedy",
-    ],
-    "rank_engines:drafts_on_rank_zero": [
-        "ranks:GEN-40:draft=ngram k=3;sampling=greedy",
-    ],
-    "window_mutants:windows_ignored": [
-        "windows:GEN-41:draft=none;target=windowed",
-    ],
+    "rank_engines:gathered_on_one_rank": ["ranks:GEN-40:draft=none;sampling=greedy"],
+    "rank_engines:drafts_on_rank_zero": ["ranks:GEN-40:draft=ngram k=3;sampling=greedy"],
+    "window_mutants:windows_ignored": ["windows:GEN-41:draft=none;target=windowed"],
     "window_mutants:window_without_the_token": [
         "windows:GEN-41:draft=none;target=windowed",
         "windows:GEN-41:memory=preemption;draft=eagle3 k=3;target=windowed",
@@ -399,12 +393,16 @@ CAUGHT: dict[str, list[str]] = {
         "lora:GEN-43:draft=none;adapters=several",
         "lora:GEN-43:draft=ngram k=3;adapters=several;check=log-probabilities",
     ],
-    "lora_mutants:scale_left_out": [
-        "lora:GEN-43:draft=none;adapters=several",
+    "lora_mutants:scale_left_out": ["lora:GEN-43:draft=none;adapters=several"],
+    "lora_mutants:last_adapter_alone": ["lora:GEN-43:draft=none;adapters=several"],
+    "cut_mutants:last_drafts_verified": ["greedy:GEN-14:draft=draft_model k=3;memory=budget of 10 for three"],
+    "cut_mutants:last_distributions": [
+        "sampled:GEN-7:target=tiny;drafter=target;draft=draft_model k=3;batch=cut by the budget",
     ],
-    "lora_mutants:last_adapter_alone": [
-        "lora:GEN-43:draft=none;adapters=several",
-    ],
+    "cut_mutants:cut_drafts_counted": ["limits:GEN-8:draft=draft_model k=3;memory=budget of 10 for three"],
+    "cut_mutants:logits_of_slot_zero": ["counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state;check=slots"],
+    "cut_mutants:stops_in_the_prompt": ["requests:GEN-32:draft=draft_model k=3;stop=begins in the prompt"],
+    "cut_mutants:drafts_listed_twice": ["prompt_lookup:GEN-49:draft=suffix k=8;requests=that come and go"],
     "drafter_mutants:outputs_forgotten": ["drafters:GEN-46:limits=defaults"],
     "drafter_mutants:never_evicted": ["drafters:GEN-46:limits=one output"],
     "drafter_mutants:depth_ignored": ["drafters:GEN-46:limits=depth of 6"],

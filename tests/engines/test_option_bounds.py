@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from verispec.engines import GenerationRequest, LoadOptions
@@ -19,8 +20,8 @@ from verispec.engines.protocol.grammar import TransitionTable
 from verispec.errors import VerispecError
 
 NAN = math.nan
-WHOLE_FROM_1 = (1, 7, 2**40), (0, -1, 1.5, True, "1", None)
-WHOLE_FROM_0 = (0, 1, 7), (-1, 0.5, False, "0", None)
+WHOLE_FROM_1 = (1, 7, 2**40, np.int64(1)), (0, -1, 1.5, True, "1", None, np.int64(0))
+WHOLE_FROM_0 = (0, 1, 7, np.int32(0)), (-1, 0.5, False, "0", None, np.int32(-1))
 FLAGS = (True, False), (0, 1, None, "yes")
 NUMBERS = (0.0, -3, 2.5, 1e30), (NAN, "1", None)
 DRAFTED: dict[str, Any] = {"method": "ngram"}
