@@ -185,11 +185,11 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
 
 
 @case(
-    "ANY-1",
+    "ANY-14",
     subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID],
     check="past 262,144 ids",
     mode=["plain", "other"],
-    reach=from_caller("models of 262,208 ids"),
+    reach=from_caller("grammars mask logits of models of 262,208 ids"),
 )
 def test_the_largest_vocabulary_of_a_model(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     """Rows longer than 2^18, in which the first or the last three ids alone are possible, or all of them."""
