@@ -66,6 +66,17 @@ CONTRACT = Contract(
             "Rows of which few tokens are possible, in any part of the vocabulary, give the oracle's answer.",
             "vllm#42779: padded heads; grammars",
         ),
+        Clause(
+            "ANY-15",
+            "A draft that both models give a small probability is decided by their quotient: no number is added to "
+            "one, and none has a floor.",
+            "RRS-1; an epsilon beside a draft's probability is common in engines",
+        ),
+        Clause(
+            "ANY-16",
+            "A scalar means its value, also where an element of a tensor equals it: it marks no element.",
+            "vllm 0.33.0 pads with token 0, which is a token of every vocabulary",
+        ),
     ),
     returns="nothing: each op is tested by suites/sampler/test_every_op.py",
 )

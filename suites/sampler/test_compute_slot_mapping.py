@@ -21,8 +21,9 @@ def test_slots(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), lengths))
 
 
-@case("CSM-1", block=[1, 7, 128], reach=REACH)
+@case("CSM-1", block=[1, 7, 128, 1056, 65_600], reach=lambda p: None if p["block"] > 2**16 else REACH)
 def test_any_block_size(op: OpUnderTest, seed: int, block: int) -> None:
+    """Models with recurrent layers have blocks of 1,056 positions and more, as long as their states."""
     op.check_outputs(arguments(np.random.default_rng(seed), [3, 8, 1], block=block, columns=max(8, 64 // block)))
 
 

@@ -184,6 +184,19 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
         check(op, held(call, dtypes), dtypes=dtypes)
 
 
+@case(
+    "ANY-14",
+    subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID],
+    check="past 262,144 ids",
+    mode=["plain", "other"],
+    reach=from_caller("grammars mask logits of models of 262,208 ids"),
+)
+def test_the_largest_vocabulary_of_a_model(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """Rows longer than 2^18, in which the first or the last three ids alone are possible, or all of them."""
+    vocab = 300 if is_slow(engine) else 262_208
+    check(op, make(subject, seed, BatchShape((1, 1), vocab, left="ends", **MODES[mode])))
+
+
 @case("ANY-5", subjects=COMPARING, check="large batches", quick=False)
 def test_boundaries_in_large_batches(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Batches of hundreds of requests, each at a comparison of the oracle, and one of them past 65,536 requests."""

@@ -12,8 +12,9 @@ from verispec.reference import contracts
 from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, make
 from verispec.suites.sampler._edges import edges_of
+from verispec.suites.sampler._faint import FAINT, make_faint
 from verispec.suites.sampler._refusals import check_each
-from verispec.suites.sampler.test_every_op import DRAWN_PER_ID, MODES, OPS, check_made, is_slow, uses_rows
+from verispec.suites.sampler.test_every_op import DRAWN_PER_ID, MODES, OPS, check, check_made, is_slow, uses_rows
 from verispec.suites.sampler.test_every_op_large import REPEATABLE
 
 BLOCKS = (128, 1024)
@@ -79,3 +80,17 @@ def test_requests_near_temperature_0_beside_others(op: OpUnderTest, seed: int, s
     """Logits of one request are a thousand times those of the next one, so that no maximum serves for both."""
     for counts, vocab in (((3, 1, 0, 2) * 4, 33), ((1, 2) * 9, 300)):
         check_made(op, subject, seed, BatchShape(counts, vocab, cold=True, **MODES[mode]))
+
+
+@case(
+    "ANY-15",
+    subjects=FAINT,
+    bits=[24, 40, 100],
+    reach=lambda p: from_caller("150,000 ids of such a probability are drafted")(p) if p["bits"] == 24 else None,
+)
+def test_drafts_of_small_probability(op: OpUnderTest, seed: int, subject: str, bits: int) -> None:
+    """Both models give every draft little: a small number that is added to one, or a floor, decides otherwise."""
+    for counts, vocab in (((3, 1, 0, 2) * 12, 33), ((1, 2, 5) * 3, 1300)):
+        call = make(subject, seed, BatchShape(counts, vocab))
+        make_faint(subject, call, bits)
+        check(op, call)

@@ -1,12 +1,15 @@
-"""Every op with integers that 32 bits, or a double, do not hold.
+"""Every op with integers that 32 bits, or a double, do not hold, and with scalars that equal elements of tensors.
 
 Ids, positions and block numbers of 64 bits are compared and copied as they are. One whose low bits look right is not
-right, and a copy keeps all bits, in any request of a batch.
+right, and a copy keeps all bits, in any request of a batch. A padding id that is a token is no mark of padding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,8 +17,11 @@ import numpy as np
 from verispec.cases import case
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts, oracle
-from verispec.suites.sampler._boundary_calls import fits, made_by_the_harness, shapes_of
+from verispec.reference.contracts import Contract, Scalar
+from verispec.suites.sampler._boundary_calls import STRUCTURE, fits, made_by_the_harness, shapes_of
+from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
+from verispec.suites.sampler._refusals import check_each
 from verispec.suites.sampler.test_every_op import MODES, OPS, check, some_requests
 
 FAR = 2**53
@@ -40,6 +46,20 @@ WIDE = {
     )
 }
 """Integers of either width by op, without counts and indices, whose size bounds them."""
+
+
+def free_scalars(contract: Contract) -> list[str]:
+    """Return the numbers of an op that are written or compared, and bound nothing."""
+    return [
+        p.name
+        for p in contract.params
+        if isinstance(p, Scalar) and p.type in (int, float) and p.minimum is None and p.name not in STRUCTURE
+        if not (p.axis or p.stride_of or p.tuning or p.optional or p.upper_bound)
+    ]
+
+
+FREE = {op: names for op in OPS if (names := free_scalars(contracts.load(op)))}
+"""Such scalars by op: padding ids and slots, and values to replace."""
 
 
 @case("ANY-6", subjects=sorted(WIDE), check="integers past 2^53", mode=list(MODES))
@@ -106,3 +126,28 @@ def is_in_range(answer: Any, dtype: Any) -> bool:
         return True
     limits = np.iinfo(dtype)
     return bool(limits.min <= answer.min() and answer.max() <= limits.max)
+
+
+def padding_is_a_token(params: Mapping[str, Any]) -> str | None:
+    """Return the reach of padding drafts with token 0, as vLLM's proposers do."""
+    if params["subject"] != "copy_and_expand_eagle_inputs":
+        return None
+    return from_caller("a prompt with token 0, which also pads")(params)
+
+
+@case("ANY-16", subjects=sorted(FREE), mode=["plain", "other"], reach=padding_is_a_token)
+def test_scalars_that_equal_elements_of_tensors(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
+    """Each scalar takes values of each tensor of integers in turn, of the first and of a later element."""
+    contract = op.contract
+    changed = []
+    for requests in (4, 70):
+        call = make(subject, seed, some_requests(seed, requests, 19, mode))
+        values, outputs = op.call(call.values, shapes=call.shapes)
+        tensors = [v for v in values.values() if isinstance(v, np.ndarray) and v.dtype.kind == "i" and v.size]
+        for name in FREE[subject]:
+            kind = type(values[name])
+            for number in sorted({kind(tensor.flat[at]) for tensor in tensors for at in (0, tensor.size // 2)}):
+                given = {**values, name: number}
+                if fits(contract, given) and has_answer(subject, given, outputs):
+                    changed.append(replace(call, values={**call.values, name: number}))
+    check_each(partial(check, op, call) for call in changed)

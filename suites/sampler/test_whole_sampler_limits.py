@@ -96,10 +96,12 @@ NEAR = 4e-5
 """Relative distance of a row from a limit; 16-bit numbers of the limits below are three times as far from them."""
 
 
-@case(
-    "WS-6", family=FAMILIES, limit=["top_p 0.03", "top_p 0.3", "top_p 0.8"], check="edge", reach="a request with top_p"
-)
-def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str) -> None:
+TOP_P = ["top_p 0.03", "top_p 0.3", "top_p 0.8"]
+EDGE = ["edge", "edge without seeds"]
+
+
+@case("WS-6", family=FAMILIES, limit=TOP_P, check=EDGE, reach="a request with top_p")
+def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check: str) -> None:
     """The most likely token has just less than top_p, so that the second one stays, or just more.
 
     The second one has 0.15, and 128 requests emit it with a chance of 1 - 1e-9 if it stays. A top-p of 0.03 is the
@@ -109,28 +111,29 @@ def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str) -> Non
     second, near = (0.15, NEAR) if value > 0.15 else (0.025, 10 * NEAR)
     for side in (-1, 1):
         first = value * (1 + side * near)
-        check_edge(sampler, seed, limit, (first, second, 1 - second - first), stays=side < 0)
+        check_edge(sampler, seed, limit, check, (first, second, 1 - second - first), stays=side < 0)
 
 
-@case("WS-21", family=FAMILIES, limit=["min_p 0.3", "min_p 0.8"], check="edge", reach="a request with min_p")
-def test_min_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str) -> None:
+@case("WS-21", family=FAMILIES, limit=["min_p 0.3", "min_p 0.8"], check=EDGE, reach="a request with min_p")
+def test_min_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check: str) -> None:
     """The second token has just less than the fraction of the most likely one, so that it is out, or just more."""
     for side in (-1, 1):
         second = float(limit.split()[1]) * (1 + side * NEAR)
-        check_edge(sampler, seed, limit, (1.0, second, 1e-9), stays=side > 0)
+        check_edge(sampler, seed, limit, check, (1.0, second, 1e-9), stays=side > 0)
 
 
 def check_edge(
-    sampler: SamplerUnderTest, seed: int, limit: str, masses: tuple[float, float, float], *, stays: bool
+    sampler: SamplerUnderTest, seed: int, limit: str, check: str, masses: tuple[float, float, float], *, stays: bool
 ) -> None:
     """Check that the second of the tokens is emitted if it `stays`; `masses` are those of two tokens and the rest.
 
-    Every second request has a draft, which its limit excludes.
+    Every second request has a draft, which its limit excludes. Without seeds none has: some engines have no seeds.
     """
     rng = np.random.default_rng(seed)
     name, value = limit.split()
     limits: dict[str, Any] = {name: torch.full((REQUESTS,), float(value))}
-    step = random_sampler_batch(rng, [0, 1] * (REQUESTS // 2), draft=False, seeds=list(range(REQUESTS)), **limits)
+    counts, seeds = ([0, 1] * (REQUESTS // 2), list(range(REQUESTS))) if check == "edge" else ([0] * REQUESTS, None)
+    step = random_sampler_batch(rng, counts, draft=False, seeds=seeds, **limits)
     first, second, drafted = rng.choice(step.vocab_size, 3, replace=False).tolist()
     step.logits[:] = float(np.log(masses[2] / (step.vocab_size - 2)))
     step.logits[:, first], step.logits[:, second] = float(np.log(masses[0])), float(np.log(masses[1]))
@@ -144,9 +147,13 @@ def check_edge(
 
 
 @case(
-    "WS-4", family=FAMILIES, heat=["0.02", "0.05", "0.2"], check="tie", reach="a sampled request with a low temperature"
+    "WS-4",
+    family=FAMILIES,
+    heat=["0.02", "0.05", "0.2"],
+    check=["tie", "tie without seeds"],
+    reach="a sampled request with a low temperature",
 )
-def test_low_temperatures_still_sample(sampler: SamplerUnderTest, seed: int, heat: str) -> None:
+def test_low_temperatures_still_sample(sampler: SamplerUnderTest, seed: int, heat: str, check: str) -> None:
     """Two tokens share the whole mass of every row, so that 128 requests choose one of them with a chance of 2^-127.
 
     The draft is a third token. Bonus tokens come of requests without drafts, recovered ones of the others.
@@ -160,7 +167,7 @@ def test_low_temperatures_still_sample(sampler: SamplerUnderTest, seed: int, hea
             logits,
             [[third] * count for _ in range(REQUESTS)],
             torch.full((REQUESTS,), float(heat)),
-            seeds=list(range(REQUESTS)),
+            seeds=list(range(REQUESTS)) if check == "tie" else None,
         )
         seen = {tokens[0] for tokens in sampler(step)}
         if seen != {first, second}:

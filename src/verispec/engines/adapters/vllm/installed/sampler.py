@@ -85,8 +85,6 @@ class VllmSampler:
 
     def _call(self, sampler: Any, batch: SamplerBatch, metadata: Any) -> Any:
         """Return the sampler's own output. Raises UnsupportedCall if vLLM refuses the batch with a message."""
-        if batch.min_p is not None:
-            raise UnsupportedCall("vLLM rejects min_p for requests with drafts")
         draft_probs = None if batch.draft_probs is None else batch.draft_probs.clone()
         try:
             return sampler(_spec_metadata(batch, self._device), draft_probs, batch.logits.clone(), metadata)
@@ -192,7 +190,12 @@ def sampling_metadata(batch: SamplerBatch, generators: Mapping[int, torch.Genera
         batch: one step.
         generators: generator of each seeded request, by its index in the batch.
         device: device that receives the tensors.
+
+    Raises:
+        UnsupportedCall: a request has min_p, which an engine that drafts refuses, also in a step without drafts.
     """
+    if batch.min_p is not None:
+        raise UnsupportedCall("vLLM rejects min_p for requests with drafts")
     cls = importlib.import_module("vllm.v1.sample.metadata").SamplingMetadata
     return cls(**sampling_fields(batch, generators, device))
 
