@@ -402,7 +402,7 @@ def philox(rng: Rng, shape: BatchShape) -> MadeCall:
 def build_draft_tree(rng: Rng, shape: BatchShape) -> MadeCall:
     # Drafters select as many nodes for every request; a batch of the other mode has padding.
     counts = shape.counts if shape.synthetic else (max([0, *shape.counts]),) * shape.requests
-    selection = _trees.random_selection(rng, counts, 1 if shape.sure else int(rng.integers(1, 6)))
+    selection = _trees.random_selection(rng, counts, 1 if shape.sure else int(rng.integers(1, 6)), shape.special)
     lengths = rng.integers(0, 40, shape.requests)
     return MadeCall(*_trees.build_arguments(selection, lengths, int(not shape.draft), 5 * shape.synthetic))
 
