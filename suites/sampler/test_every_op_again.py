@@ -22,11 +22,11 @@ from verispec.suites.sampler._threads import openmp_threads
 from verispec.suites.sampler.test_every_op import PROGRAMS, WORK, is_slow
 from verispec.suites.sampler.test_every_op_large import ALREADY, REPEATABLE, is_right, together
 
-MOST = 20
-"""Groups of an op: the largest ones hold nearly all calls."""
+LARGEST, OTHERS = 6, 4
+"""Groups of an op: the largest ones, which hold most calls, and some of the others, by the seed."""
 ENOUGH, ROWS = 80_000, 110
 """Rows times vocabulary that every kernel shares out among threads, and rows past a hundred."""
-LARGE = 4_000_000
+LARGE = 2_000_000
 """Elements of a batch at most."""
 Group = tuple[dict[str, str], list[MadeCall]]
 """Dtypes, and calls that make one batch."""
@@ -51,7 +51,7 @@ def test_calls_of_its_clauses_in_large_batches(op: OpUnderTest, engine: Engine, 
 
 
 def groups_of(op: OpUnderTest, seed: int) -> tuple[list[Group], UnsupportedCall | None]:
-    """Return the calls of the op's clauses in groups that can be joined, the largest first, and the first refusal."""
+    """Return groups of calls of the op's clauses that can be joined, the largest first, and the first refusal."""
     compare = make(op.contract.name, seed, BatchShape()).compare
     known = {function.__qualname__ for function in compare.values()}
     calls = [c for c in calls_of(op.contract.name, seed) if known >= {f.__qualname__ for f in c.compare.values()}]
@@ -64,7 +64,10 @@ def groups_of(op: OpUnderTest, seed: int) -> tuple[list[Group], UnsupportedCall 
             groups.setdefault(key, (dict(call.dtypes), []))[1].append(MadeCall(values, {}, compare))
 
     refusal = try_each(partial(complete, call) for call in calls)[1]
-    return sorted(groups.values(), key=lambda group: len(group[1]), reverse=True)[:MOST], refusal
+    ordered = sorted(groups.values(), key=lambda group: len(group[1]), reverse=True)
+    others = ordered[LARGEST:]
+    drawn = np.random.default_rng(seed).permutation(len(others))[:OTHERS].tolist()
+    return [*ordered[:LARGEST], *(others[i] for i in drawn)], refusal
 
 
 def check_group(op: OpUnderTest, dtypes: dict[str, str], calls: list[MadeCall], requests: int) -> bool:

@@ -160,7 +160,8 @@ def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], which: r
     has_start = tensor.shape == ("B+1",)
     sums = array if has_start else np.concatenate([np.zeros(1, array.dtype), array])
     first = np.asarray(which)[:, None] * sizes["B"]
-    return sums[first + np.arange(0 if has_start else 1, sizes["B"] + 1)] - sums[first]
+    counts: Array = sums[first + np.arange(0 if has_start else 1, sizes["B"] + 1)] - sums[first]
+    return counts
 
 
 def _blocks(axis: str, copies: int, which: range) -> Array:
