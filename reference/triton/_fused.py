@@ -13,19 +13,12 @@ draws: its registers would keep programs that read off the device. In very large
 With top-k or top-p the scan decides on a draft by bounds (``_fused_limits``). Then exact thresholds are found, in
 general for one row per request, and the weights of the tokens that stay replace those of its tiles. Thresholds are
 applied to every logit that the draw loads, so no masked row is stored.
-
-The program that takes the last ticket sets the counter back to zero, so a call needs no memset; only a failed launch
-is followed by one. Calls share their scratch: on one device they must not overlap on several streams.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 
@@ -33,7 +26,6 @@ from ._fused_draw import OutputTensors, accepted_of, finish, of_step
 from ._fused_limits import decision_of, limited_rows, scan_limited
 from ._fused_rows import (
     DRAFT,
-    Chunks,
     FusedTarget,
     RequestTensors,
     decide,
@@ -42,19 +34,16 @@ from ._fused_rows import (
     scan_draft,
     scan_target,
 )
-from ._launches import current_record
+from ._fused_scratch import UNREJECTED, lent_scratch
 from ._launches import launch as launch_kernel
 from ._logit_keys import ACCEPTED, REJECTED, limits
 from ._request_state import DraftLogits
-from ._threshold_gather import TILE, Gathered, make_gathered
-from ._threshold_search import CHUNK, Search, make_search
-from ._thresholds import Thresholds, find_thresholds, make_thresholds
+from ._threshold_gather import TILE
+from ._threshold_search import CHUNK
+from ._thresholds import find_thresholds
 
-UNREJECTED: tl.constexpr = tl.constexpr(2**30)
 REGISTERS = (80, 64, 128)
 """Maximum registers per thread, by kind, of the kernel that both reads and draws."""
-KEPT_PLACES = 32 << 20
-"""Tokens of a batch with limits up to which memory for the places of gathered tokens is kept, two bytes each."""
 SCAN_REGISTERS = 64
 """Maximum registers per thread of the scan, so that eight programs share a multiprocessor."""
 LIMITED_SCAN_REGISTERS = 80
@@ -67,15 +56,6 @@ SKIP_BYTES = (32 << 20, 32 << 20, 8 << 20)
 
 With draft rows they pay sooner, since the kernel that reads and draws needs twice the registers.
 """
-
-
-class Tickets(NamedTuple):
-    """Programs that are done, by request and by row, the first rejected step of each request, and decisions of rows."""
-
-    request: Any
-    row: Any
-    rejected: Any
-    decision: Any
 
 
 @triton.jit
@@ -302,77 +282,6 @@ def _finish_kernel(
         TILES,
         16,
     )
-
-
-class LimitScratch(NamedTuple):
-    """Scratch memory for the limits of rows."""
-
-    search: Search
-    thresholds: Thresholds
-    gathered: Gathered
-
-
-class Scratch(NamedTuple):
-    """Scratch memory of a launch."""
-
-    chunks: Chunks
-    tickets: Tickets
-    limits: LimitScratch | None
-
-
-def _make_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Scratch:
-    top, total, draft_top, draft_total = torch.empty((4, rows, splits), dtype=torch.float32, device=device).unbind()
-    tiles = torch.empty((rows, splits * (CHUNK.value // TILE.value)), dtype=torch.float32, device=device)
-    best = torch.empty((rows, splits), dtype=torch.int32, device=device)
-    tickets = Tickets(*torch.empty((4, rows), dtype=torch.int32, device=device).unbind())
-    _clear(tickets)
-    chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
-    if not is_limited:
-        return Scratch(chunks, tickets, None)
-    search = make_search(rows, splits, device, tops=top, totals=total, tiles=tiles)
-    gathered = make_gathered(rows, splits, device, KEPT_PLACES)
-    return Scratch(chunks, tickets, LimitScratch(search, make_thresholds(rows, device), gathered))
-
-
-def _clear(tickets: Tickets) -> None:
-    tickets.request.zero_()
-    tickets.row.zero_()
-    tickets.rejected.fill_(UNREJECTED.value)
-
-
-_kept: dict[tuple[Any, int, int, bool], Scratch] = {}
-
-
-@contextmanager
-def lent_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Iterator[Scratch]:
-    """Lend the scratch of a device, made once per size: tickets start at zero, and every launch leaves them so.
-
-    Tickets are cleared after a launch that failed, whose first programs may have run. A graph that is captured before
-    the first call of its size gets scratch of its own, cleared by every replay.
-    """
-    key = (device, triton.next_power_of_2(rows), splits, is_limited)
-    scratch = _kept.get(key)
-    if scratch is None:
-        scratch = _make_scratch(*key)
-        if not _is_captured(device):
-            _kept[key] = scratch
-    record = current_record()
-    if record is not None:
-        record.on_failure = partial(_clear_after_failure, scratch.tickets)
-    try:
-        yield scratch
-    except BaseException:
-        _clear_after_failure(scratch.tickets)
-        raise
-
-
-def _clear_after_failure(tickets: Tickets) -> None:
-    if not _is_captured(tickets.request.device):
-        _clear(tickets)
-
-
-def _is_captured(device: Any) -> bool:
-    return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
 def outputs_of(sampled: Any, *per_request: Any) -> OutputTensors:

@@ -290,7 +290,7 @@ def gather_draft_logits_and_target_argmax(rng: Rng, shape: BatchShape) -> MadeCa
     if shape.exact:
         requests.target_logits = np.round(requests.target_logits / 3)
     contract = contracts.load("gather_draft_logits_and_target_argmax")
-    values, shapes = gather_arguments(requests, contract, 16 if shape.vocab < 4096 else 1024)
+    values, shapes = gather_arguments(requests, contract, 16 if shape.vocab < 4096 else 1024, 1 - 2 * shape.special)
     return MadeCall(values, shapes, same=(("target_logits", "draft_logits", "gathered_draft_logits"),))
 
 
@@ -402,7 +402,7 @@ def philox(rng: Rng, shape: BatchShape) -> MadeCall:
 def build_draft_tree(rng: Rng, shape: BatchShape) -> MadeCall:
     # Drafters select as many nodes for every request; a batch of the other mode has padding.
     counts = shape.counts if shape.synthetic else (max([0, *shape.counts]),) * shape.requests
-    selection = _trees.random_selection(rng, counts, 1 if shape.sure else int(rng.integers(1, 6)))
+    selection = _trees.random_selection(rng, counts, 1 if shape.sure else int(rng.integers(1, 6)), shape.special)
     lengths = rng.integers(0, 40, shape.requests)
     return MadeCall(*_trees.build_arguments(selection, lengths, int(not shape.draft), 5 * shape.synthetic))
 

@@ -38,8 +38,8 @@ def flatten_arguments(rng: np.random.Generator, rows: Any, num_sampled: Any, col
     return arguments, {"flat_sampled": (int(rows.sum()) + 3,)}
 
 
-def gather_arguments(requests: RequestBatch, contract: Contract, block: int = 16) -> tuple[Any, Shapes]:
-    """Return arguments of a batch in blocks of `block` tokens; every output has a few more columns than it needs."""
+def gather_arguments(requests: RequestBatch, contract: Contract, block: int = 16, spare: int = 1) -> tuple[Any, Shapes]:
+    """Return arguments of a batch in blocks of `block` tokens, and outputs with `spare` more columns than blocks."""
     (rows, shared), draft = requests.target_logits.shape, requests.draft_logits
     more: dict[str, Any] = {"BLOCK_SIZE": block}
     shapes: Shapes = {}
@@ -48,7 +48,7 @@ def gather_arguments(requests: RequestBatch, contract: Contract, block: int = 16
     else:
         shared = min(shared, draft.shape[2])
         shapes["gathered_draft_logits"] = (rows, draft.shape[2] + 3)
-    blocks = -(-shared // block) + 1
+    blocks = max(-(-shared // block) + spare, 1)
     shapes |= {"local_max": (rows, blocks), "local_argmax": (rows, blocks)}
     return requests.arguments(contract, **more), shapes
 

@@ -41,10 +41,14 @@ def pass_all_but_last(batch: Batch) -> None:
 
 
 def pad_one(rng: Rng, draft_ids: np.ndarray[Any, Any], chains: Iterable[tuple[int, int]], vocab: int) -> None:
-    """Put padding, or an id past a vocabulary that is not small, at one place of each chain (first place, length)."""
-    for first, length in chains:
+    """Put padding, or an id past a vocabulary that is not small, at one place of each chain (first place, length).
+
+    In every fourth chain the place is past 1,024 if there are as many.
+    """
+    for i, (first, length) in enumerate(chains):
         if length:
-            draft_ids[first + rng.integers(length)] = rng.choice([-1] if vocab < 10 else [-1, -1, *past(vocab)])
+            at = first + rng.integers(1024 if i % 4 == 0 and length > 1024 else 0, length)
+            draft_ids[at] = rng.choice([-1] if vocab < 10 else [-1, -1, *past(vocab)])
 
 
 def spoil(rng: Rng, batch: Batch, sure: bool = False) -> None:

@@ -344,8 +344,12 @@ def _select(rng: Rng, count: int, topk: int) -> tuple[list[list[int]], list[int]
     return steps, sorted(selected)
 
 
-def random_selection(rng: Rng, counts: Sequence[int], topk: int) -> Selection:
-    """Return the selection of trees with `counts` nodes after their roots, by the steps of beam search."""
+def random_selection(rng: Rng, counts: Sequence[int], topk: int, special: bool = False) -> Selection:
+    """Return the selection of trees with `counts` nodes after their roots, by the steps of beam search.
+
+    A `special` one has padding among the nodes, children before their parents, and parents that only the next request
+    selects.
+    """
     keys = [(count, b % VARIANTS if len(counts) > 8 * VARIANTS else b) for b, count in enumerate(counts)]
     made = {key: _select(rng, key[0], topk) for key in dict.fromkeys(keys)}
     depth = max([1, *(len(steps) for steps, _ in made.values())])
@@ -358,6 +362,12 @@ def random_selection(rng: Rng, counts: Sequence[int], topk: int) -> Selection:
         listed = [-1, *(beam for beams in steps for beam in beams)][:entries]
         lists[b, : len(listed)] = listed
         selected[b, : len(chosen)] = chosen
+    if special and selected.size:
+        shuffled = rng.random(len(selected)) < 0.2
+        selected[shuffled] = rng.permuted(selected[shuffled], axis=1)
+        selected[rng.random(selected.shape) < 0.05] = -1
+        wrong = np.argwhere(rng.random(lists.shape) < 0.1)
+        lists[tuple(wrong.T)] = selected[(wrong[:, 0] + 1) % len(selected), 0]
     return Selection(lists, selected, topk, depth)
 
 

@@ -59,6 +59,11 @@ def test_indices_of_new_tokens(op: OpUnderTest, seed: int, shift: bool, p: int) 
     op.check_outputs(arguments(np.random.default_rng(seed), [5, 4, 6], [1, 0, 3], p=p, shift=shift))
 
 
+@case("CEE-7", p=1030, shift=SHIFT)
+def test_indices_of_more_new_tokens_than_a_tile_holds(op: OpUnderTest, seed: int, shift: bool) -> None:
+    op.check_outputs(arguments(np.random.default_rng(seed), [33_000, 4, 33_000], [1, 0, 3], p=1030, shift=shift))
+
+
 @case("CEE-8", shift=SHIFT, reach="EAGLE maps hidden states")
 def test_the_hidden_state_mapping(op: OpUnderTest, seed: int, shift: bool) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift))

@@ -7,6 +7,7 @@ the size.
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import Any
 
@@ -15,12 +16,13 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.boundaries import boundaries
 from verispec.engines import Engine, UnsupportedCall
-from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, is_repeatable, joined, row_sizes
+from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, is_repeatable, joined
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
 from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_harness, shapes_of, structure
 from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
+from verispec.suites.sampler._collected import shared_part
 from verispec.suites.sampler._combinations import axes_of, combination, held
 from verispec.suites.sampler._refusals import try_each
 from verispec.suites.sampler._threads import openmp_threads
@@ -48,6 +50,7 @@ ALREADY = "the small batch is wrong already, so that the large one shows nothing
 
 SPECIAL = [
     *(op for op in REPEATABLE if op not in ("expand_batch_to_tokens", "philox")),
+    "build_draft_tree",
     "compute_slot_mapping",
     "eagle_step_slot_mapping_metadata",
 ]
@@ -131,6 +134,8 @@ def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[
 def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed: int, subject: str, size: str) -> None:
     """Rows of 1,300 tokens in 72 requests with every layout and dtype, or past 65,536 requests with two of each.
 
+    The modes follow each other.
+
     What fails in few requests with short rows shows nothing about the size.
     """
     if size == "vocabulary" and not uses_rows(subject):
@@ -139,12 +144,13 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
     total = 72 if size == "vocabulary" else WORK
     copies = 2 if is_slow(engine) else total // requests + 1
     made = requests * copies if subject in WHOLE_BATCH else requests
-    few = some_requests(seed, 4, min(vocab, 130), "plain")
-    small, large = (make(subject, seed, shape) for shape in (few, some_requests(seed, made, vocab, "plain")))
-    axes = {k: v for k, v in axes_of(op.contract, large).items() if k.startswith(("dtype ", "layout "))}
+    axes = axes_of(op.contract, make(subject, seed, BatchShape()))
+    axes = {k: v for k, v in axes.items() if k.startswith(("dtype ", "layout "))}
     rows = covering(axes, np.random.default_rng(seed))
     right = 0
-    for row in rows if size == "vocabulary" else rows[:2]:
+    for row, mode in zip(rows if size == "vocabulary" else rows[:2], itertools.cycle(MODES), strict=False):
+        few = some_requests(seed, 4, min(vocab, 130), mode)
+        small, large = (make(subject, seed, shape) for shape in (few, some_requests(seed, made, vocab, mode)))
         dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
         dtypes |= {name: dtypes[group[0]] for group in large.same for name in group if group[0] in dtypes}
         layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
@@ -176,6 +182,7 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
     if "draft_token_ids_ptr" in call.values:
         call.values["draft_token_ids_ptr"] = vocab - 1 - np.arange(6) % 3
         check(op, call)
+    check(op, make(subject, seed, BatchShape(counts * 3, vocab, left="ends", temperature=1.0)))
     call = make(subject, seed, BatchShape(counts, vocab, left="ends"))
     if "top_k" in {param.name for param in op.contract.params}:  # more than 16 bits tell apart are kept
         call.values["top_k"] = np.full(len(call.values["temperature"]), vocab - 100)
@@ -233,10 +240,10 @@ def test_ids_with_the_same_16_bits(op: OpUnderTest, seed: int, subject: str) -> 
     check(op, call)
 
 
-def is_right(op: OpUnderTest, call: MadeCall) -> bool:
+def is_right(op: OpUnderTest, call: MadeCall, dtypes: dict[str, str] | None = None) -> bool:
     """Return True if the op passes with a call of its own."""
     try:
-        check(OpUnderTest(op.contract, op.function, op.device), call)
+        check(OpUnderTest(op.contract, op.function, op.device), call, dtypes=dtypes)
     except Mismatch:
         return False
     return True
@@ -258,24 +265,8 @@ def groups_at_boundaries(op: OpUnderTest, seed: int) -> tuple[list[list[MadeCall
         rng=np.random.default_rng(seed), fits=lambda values: fits(op.contract, values),
     ):  # fmt: skip
         call = MadeCall(found.values, {}, compares[frozenset(found.values)])
-        groups.setdefault(shared_part(op, found.values), []).append(call)
+        groups.setdefault(shared_part(op.contract, found.values), []).append(call)
     return sorted(groups.values(), key=len, reverse=True), refusal
-
-
-def shared_part(op: OpUnderTest, values: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the values that joined calls share: scalars, shapes, counts, and tables without rows of requests."""
-    rows = row_sizes(op.contract, values)
-    tensors = {t.name: t for t in op.contract.tensors}
-    parts: list[Any] = []
-    for name, value in sorted(values.items()):
-        tensor = tensors.get(name)
-        if tensor is None or value is None:
-            parts.append((name, value))
-        elif tensor.cumulative or not any(axis in rows for axis in tensor.shape):
-            parts.append((name, np.asarray(value).tobytes()))
-        else:
-            parts.append((name, np.shape(value)))
-    return tuple(parts)
 
 
 def together(op: OpUnderTest, group: list[MadeCall]) -> MadeCall:

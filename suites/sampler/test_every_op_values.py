@@ -15,17 +15,22 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.judge import OpUnderTest
+from verispec.engines import Engine
+from verispec.judge import OpUnderTest, check_repeated
 from verispec.reference import contracts, oracle
 from verispec.reference.contracts import Contract, Scalar
 from verispec.suites.sampler._boundary_calls import STRUCTURE, fits, made_by_the_harness, shapes_of
 from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
 from verispec.suites.sampler._refusals import check_each
-from verispec.suites.sampler.test_every_op import MODES, OPS, check, some_requests
+from verispec.suites.sampler.test_every_op import MODES, OPS, check, is_slow, some_requests
+from verispec.suites.sampler.test_every_op_large import WHOLE_BATCH
 
 FAR = 2**53
 """Distance of values that are equal in their low 32 bits, and that a double rounds when they are odd."""
+
+MANY = 18_000
+"""Requests of a batch whose tokens are enough for every kernel to share them out."""
 
 DERIVED = {"expanded_local_pos", "num_accepted", "num_sampled"}
 """Steps and counts that follow from a batch's rows: a kernel may use them as indices."""
@@ -63,8 +68,8 @@ FREE = {op: names for op in OPS if (names := free_scalars(contracts.load(op)))}
 
 
 @case("ANY-6", subjects=sorted(WIDE), check="integers past 2^53", mode=list(MODES))
-def test_integers_past_2_to_the_53(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
-    """Two thirds of one tensor's values, in batches of up to 130 requests; every tensor in turn.
+def test_integers_past_2_to_the_53(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
+    """Two thirds of one tensor's values, in batches of up to 130 requests and in copies of these; every tensor in turn.
 
     In the dtypes of production only tensors of 64 bits hold such values, and these are positive there. An engine may
     take no other dtypes, so that these calls come first.
@@ -72,11 +77,14 @@ def test_integers_past_2_to_the_53(op: OpUnderTest, seed: int, subject: str, mod
     for requests in () if subject in INDEXING else (5, 130):
         check_far(op, seed, some_requests(seed, requests, 19, mode), {})
     widths = {t.name: "int64" for t in op.contract.tensors if {"int32", "int64"} <= set(t.dtypes)}
-    for requests in (5, 130):
+    is_many = mode == "plain" and not is_slow(engine)
+    for requests in (5, 130, MANY) if is_many and subject in WHOLE_BATCH else (5, 130):
         check_far(op, seed, some_requests(seed, requests, 19, mode), widths)
+    if is_many and subject not in WHOLE_BATCH:
+        check_far(op, seed, some_requests(seed, 130, 19, mode), widths, MANY // 130)
 
 
-def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, str]) -> None:
+def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, str], copies: int = 1) -> None:
     """Compare calls in which values of one tensor of 64 bits are far away, for each such tensor.
 
     Args:
@@ -84,6 +92,7 @@ def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, s
         seed: seed of the call.
         shape: shape of the call.
         dtypes: dtype by tensor, instead of the production dtype.
+        copies: copies of the call's requests in one batch.
 
     Raises:
         Mismatch: a call is wrong.
@@ -103,7 +112,11 @@ def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, s
             if fits(contract, changed) and has_answer(contract.name, changed, outputs):
                 made_here = made_by_the_harness(contract)
                 given = {key: held for key, held in changed.items() if held is None or key not in made_here}
-                check(op, MadeCall(given, shapes_of(contract, values), call.compare), dtypes=dtypes)
+                shapes = shapes_of(contract, values)
+                if copies > 1:
+                    check_repeated(op, given, copies, shapes=shapes, compare=call.compare, dtypes=dtypes)
+                else:
+                    check(op, MadeCall(given, shapes, call.compare), dtypes=dtypes)
                 break
 
 

@@ -30,6 +30,16 @@ def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
     check(op, requests)
 
 
+@case("GDL-1", check="fewer columns than blocks", temperature=["0", "0.7"])
+def test_blocks_without_a_column(op: OpUnderTest, seed: int, temperature: str) -> None:
+    """Outputs with two columns for three blocks, and with 20 for 37 ids, keep what is behind each row."""
+    requests = batch(seed, "ragged", temperature=float(temperature))
+    values, shapes = gather_arguments(requests, op.contract)
+    rows = len(requests.target_logits)
+    fewer = {"local_max": (rows, 2), "local_argmax": (rows, 2), "gathered_draft_logits": (rows, 20)}
+    op.check_outputs(values, shapes={**shapes, **fewer})
+
+
 @case("GDL-1", dtype=["bfloat16", "float16"], check="tiny logits")
 def test_tiny_logits_are_not_zero(op: OpUnderTest, seed: int, dtype: str) -> None:
     """Multiples of 2^-24, which float16 holds as subnormal numbers."""

@@ -22,6 +22,12 @@ def test_choice_takes_as_many_of_each_clause() -> None:
     assert measured.chosen(["a.py::f[1]", "a.py::f[2]", "a.py::g"], 1) == ["a.py::f[1]", "a.py::g"]
 
 
+def test_after_crashes_other_clauses_come_first() -> None:
+    left = measured.left_after(CASES, CASES[:3], CASES[1:3])
+    assert left == [*CASES[10:], *CASES[3:10]]
+    assert measured.left_after(CASES, CASES[:3], []) == CASES[3:]
+
+
 def test_cut_line_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "baseline.jsonl"
     path.write_text(json.dumps({"case": CASES[0], "outcome": "pass"}) + '\n{"case": "sampler/op:C-2')

@@ -12,7 +12,7 @@ from typing import NoReturn
 from op_cases import Case, Size, make, verdict
 from op_running import run
 
-from verispec.reference.triton import _fused, op
+from verispec.reference.triton import _fused, _fused_scratch, op
 
 FAILED, NEXT = (make("verify_one_hot", variant, Size(400, requests=9)) for variant in ("nan", "placeholder"))
 """Batches of one size, so that the second call uses the scratch of the first; their rejections differ."""
@@ -40,7 +40,7 @@ def results() -> dict[str, str]:
     problems = {}
     for launches, skip_bytes in (("one", 1 << 30), ("two", 0)):
         _fused.SKIP_BYTES = (skip_bytes,) * 3
-        _fused._kept.clear()
+        _fused_scratch._kept.clear()
         problem = "" if fails(FAILED) else "the first launch did not fail"
         outputs, misdeeds = run(NEXT, op(NEXT.op), "cpu")
         problems[launches] = problem or verdict(NEXT, outputs) or misdeeds

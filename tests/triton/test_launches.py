@@ -28,6 +28,7 @@ from verispec.reference.triton import _fused, _launches
 FUSED = (
     "_fused",
     "_fused_limits",
+    "_fused_scratch",
     "_threshold_gather",
     "_threshold_interval",
     "_threshold_search",

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verispec.judge._compare import Compare, exact
-from verispec.judge._copies import is_repeatable, joined, row_sizes
+from verispec.judge._copies import copies_of, is_repeatable, joined, repeated, row_sizes
 from verispec.judge._failure import (
     EXPLANATION,
     DeviceLost,
@@ -49,12 +49,14 @@ __all__ = [
     "SamplerUnderTest",
     "assert_same",
     "check_repeated",
+    "copies_of",
     "exact",
     "failed_call",
     "is_repeatable",
     "joined",
     "lost_device",
     "offered",
+    "repeated",
     "row_sizes",
     "sparse_zeros",
 ]

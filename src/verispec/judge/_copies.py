@@ -53,7 +53,7 @@ def repeated(
             continue
         tiled = np.tile(array, [copies if axis in sizes else 1 for axis in tensor.shape])
         if tensor.indexes:
-            blocks = [_block(tensor.indexes, copy, copies) for copy in range(copies)]
+            blocks = _blocks(tensor.indexes, copies, range(copies))
             offset = np.repeat(blocks, len(array)) * sizes.get(tensor.indexes, 0)
             tiled = np.where(tiled < 0, tiled, tiled + offset.reshape(-1, *[1] * (array.ndim - 1)))
         large[tensor.name] = tiled
@@ -72,12 +72,13 @@ def joined(contract: Contract, batches: Sequence[Mapping[str, Any]]) -> dict[str
 
     Args:
         contract: contract of a repeatable op.
-        batches: arguments of batches with equal shapes, counts and scalars; their rows of padding are left out.
+        batches: arguments of batches with equal scalars and sizes of all axes but `ROWS`; their rows of padding are
+            left out.
     """
-    sizes = row_sizes(contract, batches[0])
+    sizes = [row_sizes(contract, batch) for batch in batches]
     large = dict(batches[0])
     for tensor in contract.tensors:
-        if large.get(tensor.name) is None or not any(str(axis) in sizes or axis == "B+1" for axis in tensor.shape):
+        if large.get(tensor.name) is None or not any(str(axis) in sizes[0] or axis == "B+1" for axis in tensor.shape):
             continue
         arrays = [np.asarray(batch[tensor.name]) for batch in batches]
         if tensor.cumulative:
@@ -85,11 +86,11 @@ def joined(contract: Contract, batches: Sequence[Mapping[str, Any]]) -> dict[str
             counts = [np.diff(array, prepend=[] if starts else [0]) for array in arrays]
             large[tensor.name] = np.cumsum(np.concatenate([np.asarray(starts, dtype=np.int64), *counts]))
             continue
-        parts = [_cut(array, tensor, sizes, 0) for array in arrays]
+        parts = [_cut(array, tensor, own, 0) for array, own in zip(arrays, sizes, strict=True)]
         if tensor.indexes:
-            size = sizes.get(tensor.indexes, 0)
-            parts = [np.where(part < 0, part, part + i * size) for i, part in enumerate(parts)]
-        axis = next(i for i, name in enumerate(tensor.shape) if str(name) in sizes)
+            before = np.cumsum([0, *(own.get(tensor.indexes, 0) for own in sizes)]).tolist()
+            parts = [np.where(part < 0, part, part + first) for part, first in zip(parts, before, strict=False)]
+        axis = next(i for i, name in enumerate(tensor.shape) if str(name) in sizes[0])
         large[tensor.name] = np.concatenate(parts, axis=axis)
     return large
 
@@ -130,38 +131,53 @@ def copies_of(
         if array is None:
             continue
         if tensor.cumulative:
-            own[tensor.name] = np.stack([_own_counts(array, tensor, sizes, copy) for copy in which])
+            own[tensor.name] = _own_counts(array, tensor, sizes, which)
             continue
-        parts = np.stack([_cut(array, tensor, sizes, copy, copies) for copy in which])
+        parts = _parts(array, tensor, sizes, copies, which)
         if tensor.indexes:
-            blocks = np.array([_block(tensor.indexes, copy, copies) for copy in which])
-            offset = (blocks * sizes.get(tensor.indexes, 0)).reshape(-1, *[1] * array.ndim)
+            offset = (_blocks(tensor.indexes, copies, which) * sizes.get(tensor.indexes, 0)).reshape(
+                -1, *[1] * array.ndim
+            )
             parts = np.where(parts < 0, parts, parts - offset)
         own[tensor.name] = parts
     return own
 
 
-def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int) -> Array:
-    requests = sizes["B"]
-    first = copy * requests
-    before = array[first] if tensor.shape == ("B+1",) else array[first - 1] if first else 0
-    more = 1 if tensor.shape == ("B+1",) else 0
-    part: Array = array[first : first + requests + more] - before
-    return part
+def _parts(array: Array, tensor: Tensor, sizes: Mapping[str, int], copies: int, which: range) -> Array:
+    """Return the parts of an array that belong to copies: [len(which), *shape of one]."""
+    axes = [str(axis) for axis in tensor.shape[: array.ndim]]
+    rows = [i for i, axis in enumerate(axes) if axis in sizes]
+    if len(rows) != 1:
+        return np.stack([_cut(array, tensor, sizes, copy, copies) for copy in which])
+    (row,) = rows
+    first = _blocks(axes[row], copies, which)[:, None] * sizes[axes[row]]
+    taken = np.moveaxis(array, row, 0)[first + np.arange(sizes[axes[row]])]
+    return np.moveaxis(taken, 1, 1 + row)
 
 
-def _block(axis: str, copy: int, copies: int) -> int:
-    """Return the number of a copy's block along an axis.
+def _own_counts(array: Array, tensor: Tensor, sizes: Mapping[str, int], which: range) -> Array:
+    """Return the cumulative counts of copies, each from 0: [len(which), *shape of one]."""
+    has_start = tensor.shape == ("B+1",)
+    sums = array if has_start else np.concatenate([np.zeros(1, array.dtype), array])
+    first = np.asarray(which)[:, None] * sizes["B"]
+    counts: Array = sums[first + np.arange(0 if has_start else 1, sizes["B"] + 1)] - sums[first]
+    return counts
+
+
+def _blocks(axis: str, copies: int, which: range) -> Array:
+    """Return the numbers of copies' blocks along an axis.
 
     States are in reverse order, so that the last copy has the low ones, and no state is near its request's number.
     """
-    return copies - 1 - copy if axis == "R" else copy
+    blocks = np.arange(which.start, which.stop)
+    return copies - 1 - blocks if axis == "R" else blocks
 
 
 def _cut(array: Array, tensor: Tensor, sizes: Mapping[str, int], copy: int, copies: int = 1) -> Array:
     """Return the part of an array that belongs to a copy."""
     at = []
     for axis in tensor.shape[: array.ndim]:
-        size, block = sizes.get(str(axis)), _block(str(axis), copy, copies)
+        size = sizes.get(str(axis))
+        (block,) = _blocks(str(axis), copies, range(copy, copy + 1)).tolist()
         at.append(slice(None) if size is None else slice(block * size, (block + 1) * size))
     return array if tensor.cumulative else array[tuple(at)]

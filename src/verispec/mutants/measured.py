@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,3 +102,9 @@ def spread_over_tests(cases: Sequence[str], is_own: Callable[[str], bool]) -> li
         rank[test] = rank.get(test, 0) + 1
         ranked.append((not is_own(case), rank[test] // 4, i, case))
     return [case for *_, case in sorted(ranked)]
+
+
+def left_after(cases: Sequence[str], done: Collection[str], crashed: Iterable[str]) -> list[str]:
+    """Return the cases that are not done, those of clauses with fewer crashes first."""
+    crashes = Counter(map(clause, crashed))
+    return sorted((case for case in cases if case not in done), key=lambda case: crashes[clause(case)])

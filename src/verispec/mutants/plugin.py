@@ -32,7 +32,8 @@ SLOWER, SLACK = 10.0, 4.0
 """A case may use this many times its processor time without a mutant, and this many seconds more."""
 COMPILING = 30.0
 """Seconds that a case on a device may take beyond that: its process may have to compile the mutated kernel first."""
-MOST_CRASHES = 3
+MOST_CRASHES, MOST_TIMEOUTS = 24, 3
+"""Cases that a mutant may crash, and may keep from ending. A crash is cheap, and another case may still fail."""
 MEMORY: Final = 24 << 30
 """Address space of a process: a mutant that allocates without end must not take the machine down."""
 
@@ -359,12 +360,13 @@ class _State:
                 self._results.append(record)
 
     def rest(self) -> list[str]:
-        """Return the cases to continue with after a crash."""
-        bad = [r for r in self._results if r["outcome"] in ("crash", "timeout")]
-        if self._invalid or len(bad) >= MOST_CRASHES or any(map(self.is_enough, self._results)) or not self._results:
+        """Return the cases to continue with after a crash, those of clauses with fewer crashes first."""
+        bad = {outcome: [r for r in self._results if r["outcome"] == outcome] for outcome in ("crash", "timeout")}
+        is_lost = len(bad["crash"]) >= MOST_CRASHES or len(bad["timeout"]) >= MOST_TIMEOUTS
+        if self._invalid or is_lost or any(map(self.is_enough, self._results)) or not self._results:
             return []
         done = {r["case"] for r in self._results}
-        return [] if "" in done else [c for c in self.cases if c not in done]
+        return [] if "" in done else measured.left_after(self.cases, done, [r["case"] for r in bad["crash"]])
 
     def result(self) -> MutantResult:
         failed = next((r for r in self._results if r["outcome"] == "fail"), None)
