@@ -23,7 +23,7 @@ from triton.compiler.compiler import make_backend
 from triton.runtime import jit
 
 from verispec.reference import triton as ours
-from verispec.reference.triton import _fused, _launches
+from verispec.reference.triton import _fused, _fused_scratch, _launches
 
 FUSED = (
     "_fused",
@@ -235,7 +235,7 @@ def log(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> list[Launch]:
 
     monkeypatch.setattr(jit.JITFunction, "run", run)
     monkeypatch.setattr(_launches, "repeats_on", lambda _: True)
-    monkeypatch.setattr(_fused, "_kept", {})
+    monkeypatch.setattr(_fused_scratch, "_kept", {})
     ours.op.cache_clear()
     return log
 
