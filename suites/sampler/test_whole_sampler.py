@@ -46,11 +46,13 @@ def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
 
 
-def mixed(rng: np.random.Generator, draft: str, heat: float = 0.7, **options: Any) -> SamplerBatch:
+def mixed(
+    rng: np.random.Generator, draft: str, heat: float = 0.7, counts: tuple[int, ...] = COUNTS, **options: Any
+) -> SamplerBatch:
     temperature = np.full(len(COUNTS), heat)
     temperature[list(GREEDY)] = 0.0
     options.setdefault("seeds", list(range(100, 100 + len(COUNTS))))
-    return random_sampler_batch(rng, COUNTS, temperature=temperature, draft=draft == "present", **options)
+    return random_sampler_batch(rng, counts, temperature=temperature, draft=draft == "present", **options)
 
 
 def equal(expected: list[int], got: list[int], what: str) -> None:
@@ -275,18 +277,22 @@ MARGIN = 1e-4
 def test_tokens_follow_from_the_random_numbers(
     sampler: SamplerUnderTest, seed: int, draft: str, limits: str, batch: str
 ) -> None:
-    """A mixed batch has greedy requests, and one without a seed, whose samples a sampler may leave out."""
+    """Every second step has the same number of drafts in all requests, one at first: engines have paths for these.
+
+    A mixed batch has greedy requests, and one without a seed, whose samples a sampler may leave out.
+    """
     rng = np.random.default_rng(seed)
     by_limit: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}
     options = by_limit[limits]
     judged = 0
-    for n in range(10):
+    for n in range(16):
         seeds: list[int | None] = [1000 * n + b for b in range(len(COUNTS))]
+        counts = (1 + n // 8,) * len(COUNTS) if n % 2 else COUNTS
         if batch == "mixed":
             seeds[UNSEEDED] = None
-            step = mixed(rng, draft, seeds=seeds, **options)
+            step = mixed(rng, draft, counts=counts, seeds=seeds, **options)
         else:
-            step = random_sampler_batch(rng, COUNTS, temperature=0.9, draft=draft == "present", seeds=seeds, **options)
+            step = random_sampler_batch(rng, counts, temperature=0.9, draft=draft == "present", seeds=seeds, **options)
         trace = sampler.trace(step)
         for b, draws in enumerate(trace.draws):
             if draws is None or not step.counts[b] or float(step.temperature[b]) == 0:

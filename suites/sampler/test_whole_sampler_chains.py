@@ -1,4 +1,7 @@
-"""End-to-end samplers whose requests have up to forty drafts, most of which are accepted (contract WS)."""
+"""End-to-end samplers whose requests have up to forty drafts, most of which are accepted (contract WS).
+
+Greedy chains and an exact top-k also test engines without seeds of requests and without random numbers to report.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ import pytest
 import torch
 
 from verispec.cases import case
-from verispec.cases.sampling import random_sampler_batch
+from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.judge import Inconclusive, SamplerUnderTest, offered
-from verispec.suites.sampler.test_whole_sampler import by_rule, equal
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.suites.sampler.test_whole_sampler import FAMILIES, REACH, by_rule, equal, separate
 
 COUNTS = (9, 0, 6, 33, 40, 5, 8)
 ROUNDS = 10
+REQUESTS = 128
 
 
 @pytest.fixture
@@ -59,3 +63,46 @@ def likely_drafts(rng: np.random.Generator, has_probs: bool, seeds: list[int]) -
                 step.draft_probs[row + j, token] = 1.0
         row += len(ids)
     return step
+
+
+@case("WS-1", family=FAMILIES, check="long", reach=REACH)
+def test_long_chains_of_greedy_requests(sampler: SamplerUnderTest, seed: int) -> None:
+    """All drafts of a request are right but one of the last five, or none is wrong."""
+    rng = np.random.default_rng(seed)
+    for n in range(6):
+        step = random_sampler_batch(rng, COUNTS, temperature=0.0, draft=False)
+        separate(step)
+        for b, ids in enumerate(step.draft_token_ids):
+            ids[:] = step.logits[rows_of(step, b)].argmax(dim=1)[: len(ids)].tolist()  # type: ignore[index]
+            if n < len(ids) and n < 5:
+                ids[len(ids) - 1 - n] = (ids[len(ids) - 1 - n] + 1) % step.vocab_size  # type: ignore[index]
+        for b, tokens in enumerate(sampler(step)):
+            equal(greedy_tokens(step, b), tokens, f"greedy request {b} of {COUNTS[b]} drafts, round {n},")
+
+
+@case(
+    "WS-6",
+    family=FAMILIES,
+    limit=["top_k 2", "top_k 5"],
+    vocab=[50, 4096],
+    drafts=[0, 1],
+    check="exact",
+    reach="requests with top_k",
+)
+def test_top_k_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, vocab: int, drafts: int) -> None:
+    """Eight tokens are about as likely: 128 requests emit each of the first k, but for a chance of 2e-12, and no other.
+
+    The draft is the last of the eight, which top-k excludes. Without drafts all are bonus tokens.
+    """
+    rng, k = np.random.default_rng(seed), int(limit.split()[1])
+    step = random_sampler_batch(rng, [drafts] * REQUESTS, vocab, draft=False, top_k=k)
+    tokens = rng.choice(vocab, 8, replace=False).tolist()
+    step.logits[:] = -10.0
+    for place, token in enumerate(tokens):
+        step.logits[:, token] = 10.0 - place / 100
+    for ids in step.draft_token_ids:
+        ids[:] = tokens[-1:] * drafts  # type: ignore[index]
+    seen = {emitted[0] for emitted in sampler(step)}
+    if seen != set(tokens[:k]):
+        message = f"top_k = {k} keeps {sorted(tokens[:k])} of {vocab} tokens; emitted were {sorted(seen)}"
+        raise Mismatch(Failure(Kind.VALUE, message))

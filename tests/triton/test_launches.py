@@ -303,7 +303,7 @@ def test_limits_of_a_large_batch_are_launched_by_triton(
     op: str, log: list[Launch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory for the places of gathered tokens is allocated by every call."""
-    monkeypatch.setattr(_fused, "KEPT_PLACES", 4096)
+    monkeypatch.setattr(_fused_scratch, "KEPT_PLACES", 4096)
     function, call = ours.op(op), fused_call(op, "limits")
     for _ in range(4):
         assert {launch.by for launch in launches(log, function, call)} == {"Triton"}
