@@ -24,6 +24,7 @@ from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.effects import BLOCKS, COARSE, DECISIONS, LARGE, effects, of_steps
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._callers import of_models
+from verispec.suites.sampler._noise_rule import by_rule
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 from verispec.suites.sampler._threads import openmp_threads
 
@@ -262,9 +263,6 @@ REQUESTS = 20_000
 MANY_TOKENS = 2_000
 BLOCK = "rejection_sample_method=block"
 
-MARGIN = 1e-4
-"""Relative distance from a tie below which a float32 engine may decide otherwise than float64."""
-
 
 @case(
     "WS-9",
@@ -308,30 +306,6 @@ def test_tokens_follow_from_the_random_numbers(
         raise Inconclusive(
             f"only {judged} requests reported their random numbers (Draws of trace()) and had no near tie"
         )
-
-
-def by_rule(step: SamplerBatch, b: int, uniform: Any, noise: Any) -> tuple[list[int], bool] | None:
-    """Return request b's accepted drafts, its recovered token, and True if a draft was rejected; None at a near tie."""
-    emitted: list[int] = []
-    first = sum(step.counts[:b])
-    for j, token in enumerate(step.draft_token_ids[b]):
-        p = target_distribution(step, b, j)
-        q = np.zeros(len(p)) if step.draft_probs is None else step.draft_probs[first + j].double().numpy()
-        ratio = p[token] / (q[token] if step.draft_probs is not None else 1.0)
-        if abs(ratio - uniform[j]) <= MARGIN * uniform[j]:
-            return None
-        if ratio >= uniform[j]:
-            emitted.append(token)
-            continue
-        residual = (
-            np.maximum(p - q, 0.0) if step.draft_probs is not None else np.where(np.arange(len(p)) == token, 0.0, p)
-        )
-        score = residual / noise
-        best = np.argsort(score)[::-1]
-        if score[best[1]] >= (1 - MARGIN) * score[best[0]]:
-            return None
-        return [*emitted, int(best[0])], True
-    return emitted, False
 
 
 @case("WS-9", family=GUMBEL, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")

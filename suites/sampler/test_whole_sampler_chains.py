@@ -14,7 +14,8 @@ from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
-from verispec.suites.sampler.test_whole_sampler import FAMILIES, REACH, by_rule, equal, separate
+from verispec.suites.sampler._noise_rule import by_rule
+from verispec.suites.sampler.test_whole_sampler import FAMILIES, REACH, equal, separate
 
 COUNTS = (9, 0, 6, 33, 40, 5, 8)
 ROUNDS = 10
