@@ -77,7 +77,9 @@ CONTRACT = Contract(
             "GEN-14",
             "Greedy drafting emits the drafter's most likely tokens; an Eagle3 head reads the configured target "
             "layers and maps its ids to the target's by d2t.",
-            "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447",
+            "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
+            "the wrong token at the end of a chunk",
+            keeps_text=True,
         ),
         Clause(
             "GEN-15",
@@ -257,18 +259,21 @@ CONTRACT = Contract(
             "Suffix decoding drafts the tokens that most often followed the text's suffix, in the text itself or in "
             "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits.",
             "Oliaro et al. 2024 (arXiv 2411.04975); vllm 0.32.0 SuffixDecodingProposer",
+            keeps_text=True,
         ),
         Clause(
             "GEN-47",
             "Parallel drafting proposes in one pass the most likely tokens at the sampled token and at the mask tokens "
             "behind it, and no later draft reads the keys of mask tokens.",
             "An et al. 2025 (arXiv 2504.18583); vllm 0.32.0 parallel_drafting",
+            keeps_text=True,
         ),
         Clause(
             "GEN-48",
             "An MTP layer drafts from the target's state after the last layer and the embedding of the next token; "
             "each further draft reads the layer's own output for the draft before it.",
             "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; sglang#26800: the wrong token at the end of a chunk",
+            keeps_text=True,
         ),
         Clause(
             "GEN-49",

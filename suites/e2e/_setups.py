@@ -86,6 +86,7 @@ MEMORY: dict[str, dict[str, Any]] = {
         "max_num_seqs": 3,
         "max_model_len": LIMIT,
     },
+    "chunks of 5": {"block_size": 32, "max_num_batched_tokens": 5, "max_num_seqs": 1, "max_model_len": LIMIT},
 }
 """With preemption, 10 usable blocks of 32 tokens hold 320; four requests of 64 + 40 tokens come to need 16 blocks. In
 chunks of 24 a resumed request reads its own output in pieces too: its third chunk ends eight tokens behind the prompt.
@@ -94,13 +95,15 @@ is preempted while its prompt is read.
 
 A budget of 10 tokens per step cuts the drafts of four requests, which want 4 tokens each with three drafts. Of three
 requests it cuts those of the last one in every step; a fourth one would read its prompt in their place.
+
+In chunks of 5 one token in five is the last one of a chunk.
 """
 
 MANY = 224
 """`max_num_seqs` of cases that ask thousands of short requests of a small model: 14 times fewer steps than with the
 default of 16. Drafts of all of them, a tree's eight nodes too, fit the default budget of 2,048 tokens."""
 
-CUT = "budget of 10 for three"
+CUT, CHUNKS = "budget of 10 for three", "chunks of 5"
 LAYOUTS = ["blocks of 32, chunks of 24", "preemption"]
 
 

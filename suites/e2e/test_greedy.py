@@ -23,6 +23,7 @@ from verispec.suites.e2e._reference_model import (
     reference_model,
 )
 from verispec.suites.e2e._setups import (
+    CHUNKS,
     CUT,
     DRAFTERS,
     DRAFTS,
@@ -200,6 +201,16 @@ def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, dra
     judge, depth = judge_of(draft, TARGET)
     chosen = prompts[:PROMPTS]
     results = stepped(load(draft, memory), greedy(chosen, LENGTH))
+    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
+    require(judged > 0, "no step had a draft")
+
+
+@case("GEN-14", draft=MODELS, memory=CHUNKS, reach="a prompt that is read in chunks")
+def test_a_drafter_reads_the_token_behind_a_chunk(load: Load, prompts: Any, draft: str) -> None:
+    """A head reads each position with the next token, which the prompt has and the target has not sampled yet."""
+    judge, depth = judge_of(draft, TARGET)
+    chosen = [prompt[: 21 + n] for n, prompt in enumerate(prompts[:PROMPTS])]
+    results = stepped(load(draft, CHUNKS), greedy(chosen, LENGTH))
     judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
     require(judged > 0, "no step had a draft")
 

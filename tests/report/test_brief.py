@@ -149,6 +149,15 @@ def test_an_op_that_is_mostly_wrong_is_of_high_severity() -> None:
     assert [cause.severity for cause in fold([SLOW])] == ["low"], "text stays right"
 
 
+def test_worse_drafts_of_a_generation_are_of_low_severity() -> None:
+    """A clause can say so where its op, a whole generation, also has clauses of the text."""
+    drafts, text = (
+        failing(f"e2e/greedy:{clause}:draft=eagle3 k=3", reach="every step") for clause in ("GEN-14", "GEN-1")
+    )
+    assert [cause.severity for cause in fold([drafts])] == ["low"]
+    assert [cause.severity for cause in fold([text])] == ["high"]
+
+
 def test_a_report_says_what_is_known_end_to_end() -> None:
     released = {**HEADER, "engine": {**HEADER["engine"], "name": "vllm", "version": "0.32.0"}}
     (raised,) = fold([RAISED])

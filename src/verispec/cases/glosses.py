@@ -147,6 +147,7 @@ GLOSSES: dict[str, Gloss] = {
         {
             "blocks of 32, chunks of 24": "blocks of 32 positions, prompts in chunks of 24",
             "budget of 10": "ten tokens per step",
+            "chunks of 5": "steps of five tokens, and one request at a time",
             "budget of 10 for three": "ten tokens per step, and three requests at a time",
             "one sequence": "as many blocks as one sequence of the maximum length needs",
             "preemption": "so few blocks that requests are preempted",

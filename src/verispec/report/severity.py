@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from verispec.reference import contracts
+from verispec.reference.contracts import clause_of
 from verispec.run.record import Record
 
 HIGH, MEDIUM, LOW = "high", "medium", "low"
@@ -30,7 +31,12 @@ def severity_of(kind: str, subjects: Iterable[str], group: Sequence[Record], rec
     if kind in BREAKING:
         return HIGH
     ops = set(subjects)
-    if all(op in contracts.names() and contracts.load(op).keeps_text for op in ops):
+    if all(op in contracts.names() and contracts.load(op).keeps_text for op in ops) or all(map(_keeps_text, group)):
         return LOW
     tested = sum(r.decided and r.case.subject in ops for r in records)
     return HIGH if 2 * len(group) > tested else MEDIUM
+
+
+def _keeps_text(record: Record) -> bool:
+    clause = clause_of(record.case.clause)
+    return clause is not None and clause.keeps_text
