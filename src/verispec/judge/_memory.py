@@ -22,7 +22,7 @@ BAND = 64
 """Guard elements before and after each tensor. A kernel typically misses by one element or one short row."""
 
 LAYOUTS = ("dense", "gapped", "padded", "transposed")
-"""dense: contiguous; gapped: a gap after each element; padded: a gap after each row; transposed: column major."""
+"""dense: contiguous; gapped: every second or third element; padded: a gap after each row; transposed: column major."""
 SHIFTED = "shifted"
 """Contiguous, but one element past a multiple of any vector's width, as a view of a larger tensor is."""
 
@@ -58,7 +58,8 @@ def _strides(shape: Sequence[int], layout: str) -> list[int]:
     if layout != "transposed":
         order.reverse()
     strides = [0] * len(shape)
-    step = 3 if layout == "gapped" else 1
+    # Both, by shape: a kernel may take one of them for another layout.
+    step = 2 + math.prod(shape) % 2 if layout == "gapped" else 1
     for n, axis in enumerate(order):
         strides[axis] = step
         step *= max(shape[axis], 1)
