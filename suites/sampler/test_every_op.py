@@ -96,6 +96,7 @@ def test_sizes_around_the_implementation_s_own(
         # Told sizes once each: several tiles and a part of one, and one tile by one less or more.
         chosen |= {n for tile in told for n in (3 * tile + 1, tile + int(rng.integers(-1, 2))) if 0 < n <= 16_400}
     shapes = []
+    counts: tuple[int, ...]
     for n in sorted(chosen):
         if size == "vocabulary":
             counts = (3, 1, 0, 2) if n <= 512 else (2, 0, 1) if subject in DRAWN_PER_ID else (3, 4, 0, 2, 5, 1, 1)

@@ -42,7 +42,7 @@ def test_a_sampler_shows_logits_probabilities_samples_and_seeds(repro: Repro, tm
     assert f"values in {saved}" in " ".join(out.split())
     call = captured_call.read(saved)
     p, logits = call["inputs"]["target_probs"], call["inputs"]["logits"]
-    assert p.shape == logits.shape == (22, 50)
+    assert p.shape == logits.shape == (21, 50)
     np.testing.assert_allclose(p.sum(axis=1), 1.0)
     assert len(call["outputs"]["tokens"]) == 7
 

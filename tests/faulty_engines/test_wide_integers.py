@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from verispec.engines import UnsupportedCall
+from verispec.engines import UnsupportedCall, registry
 from verispec.judge import Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler.test_every_op_values import test_integers_past_2_to_the_53 as check_wide
 
+ENGINE = registry.resolve("reference")
 NEXT, EXPAND = "eagle_prepare_next_token_padded", "expand_batch_to_tokens"
 INPUTS = "copy_and_expand_eagle_inputs"
 
@@ -31,9 +32,9 @@ def late_values_through_a_double(**arguments: Any) -> None:
 
 @pytest.mark.parametrize(("op", "fault"), [(NEXT, backup_of_32_bits), (EXPAND, late_values_through_a_double)])
 def test_fewer_bits_are_seen(op: str, fault: Any) -> None:
-    check_wide(OpUnderTest(contracts.load(op), cpu.op(op)), 1, op, "plain")
+    check_wide(OpUnderTest(contracts.load(op), cpu.op(op)), ENGINE, 1, op, "plain")
     with pytest.raises(Mismatch):
-        check_wide(OpUnderTest(contracts.load(op), fault), 1, op, "plain")
+        check_wide(OpUnderTest(contracts.load(op), fault), ENGINE, 1, op, "plain")
 
 
 def test_an_engine_of_production_s_dtypes_alone_is_tested() -> None:
@@ -50,6 +51,6 @@ def test_an_engine_of_production_s_dtypes_alone_is_tested() -> None:
 
     contract = contracts.load(INPUTS)
     with pytest.raises(UnsupportedCall):
-        check_wide(OpUnderTest(contract, takes_production), 1, INPUTS, "plain")
+        check_wide(OpUnderTest(contract, takes_production), ENGINE, 1, INPUTS, "plain")
     with pytest.raises(Mismatch):
-        check_wide(OpUnderTest(contract, cuts), 1, INPUTS, "plain")
+        check_wide(OpUnderTest(contract, cuts), ENGINE, 1, INPUTS, "plain")

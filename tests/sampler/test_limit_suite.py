@@ -140,12 +140,12 @@ def limits_in_half_precision(patch: Patch) -> None:
         patch.setattr(module, "mask_below_min_p", masked)
 
 
-def edge(limit: str) -> Run:
-    check = suite.test_top_p_is_exact if limit.startswith("top_p") else suite.test_min_p_is_exact
-    return lambda sampler: check(sampler, 5, limit)
+def edge(limit: str, check: str) -> Run:
+    test = suite.test_top_p_is_exact if limit.startswith("top_p") else suite.test_min_p_is_exact
+    return lambda sampler: test(sampler, 5, limit, check)
 
 
-EDGES = [edge(f"{name} {value}") for name in ("top_p", "min_p") for value in (0.3, 0.8)]
+EDGES = [edge(f"{name} {value}", check) for name in ("top_p", "min_p") for value in (0.3, 0.8) for check in suite.EDGE]
 
 
 def bias_in_16_bits(patch: Patch) -> None:
@@ -191,7 +191,7 @@ def min_p_of_one(sampler: SamplerUnderTest) -> None:
 
 
 def low_temperature(sampler: SamplerUnderTest) -> None:
-    suite.test_low_temperatures_still_sample(sampler, 5, "0.05")
+    suite.test_low_temperatures_still_sample(sampler, 5, "0.05", "tie")
 
 
 def bad_words(sampler: SamplerUnderTest) -> None:

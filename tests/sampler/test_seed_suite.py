@@ -159,7 +159,7 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
         (the_same_numbers_in_every_step, lambda: seeds.test_a_step_shares_no_random_number_with_the_next(ENGINE, 5)),
         (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),
         (heat_capped, lambda: limits.test_extreme_temperatures_keep_their_odds(under_test(), 5, "30")),
-        (top_p_floor, lambda: limits.test_top_p_is_exact(under_test(), 5, "top_p 0.03")),
+        (top_p_floor, lambda: limits.test_top_p_is_exact(under_test(), 5, "top_p 0.03", "edge")),
         (
             penalties_in_16_bits,
             lambda: parameters.test_log_probabilities_are_those_of_the_row(
