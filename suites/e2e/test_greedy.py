@@ -170,7 +170,7 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
     drafter, fed with the emitted text, agrees to;
     where it does not, its two logits must be within its own rounding.
     """
-    check_drafts(load(draft), prompts, *judge_of(draft, TARGET))
+    check_drafts(load(draft), longer(prompts), *judge_of(draft, TARGET))
 
 
 @case("GEN-14", draft="eagle3 speculators k=3", reach=REACH)
@@ -179,14 +179,18 @@ def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own
 
     That place of the residual is speculators' default.
     """
-    check_drafts(load("eagle3 speculators k=3", drafter=own_head), prompts, reference_head(own_head, TARGET), 1)
+    check_drafts(load("eagle3 speculators k=3", drafter=own_head), longer(prompts), reference_head(own_head, TARGET), 1)
+
+
+def longer(prompts: Any) -> list[tuple[int, ...]]:
+    """Return prompts of eight tokens and more, each eight longer than the one before it."""
+    return [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
 
 
 def check_drafts(generator: Generator, prompts: Any, judge: ReferenceModel, depth: int) -> None:
     """Compare the first `depth` drafts of every step with the drafter's own."""
-    chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-    results = stepped(generator, greedy(chosen, LENGTH))
-    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
+    results = stepped(generator, greedy(prompts, LENGTH))
+    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(prompts, results, strict=True))
     require(judged > 0, "no step had a draft")
 
 
@@ -198,21 +202,14 @@ def check_drafts(generator: Generator, prompts: Any, judge: ReferenceModel, dept
 )
 def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, draft: str, memory: str) -> None:
     """Faults in the drafter's keys and values at the end of a chunk or a block leave the text as it is."""
-    judge, depth = judge_of(draft, TARGET)
-    chosen = prompts[:PROMPTS]
-    results = stepped(load(draft, memory), greedy(chosen, LENGTH))
-    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
-    require(judged > 0, "no step had a draft")
+    check_drafts(load(draft, memory), prompts[:PROMPTS], *judge_of(draft, TARGET))
 
 
 @case("GEN-14", draft=MODELS, memory=CHUNKS, reach="a prompt that is read in chunks")
 def test_a_drafter_reads_the_token_behind_a_chunk(load: Load, prompts: Any, draft: str) -> None:
     """A head reads each position with the next token, which the prompt has and the target has not sampled yet."""
-    judge, depth = judge_of(draft, TARGET)
     chosen = [prompt[: 21 + n] for n, prompt in enumerate(prompts[:PROMPTS])]
-    results = stepped(load(draft, CHUNKS), greedy(chosen, LENGTH))
-    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True))
-    require(judged > 0, "no step had a draft")
+    check_drafts(load(draft, CHUNKS), chosen, *judge_of(draft, TARGET))
 
 
 @case("GEN-14", draft=MODELS, memory=CUT, reach="steps without room for the drafts of all requests")
