@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from verispec.engines import Unsupported, UnsupportedCall
+from verispec.engines import SamplerBatch, Unsupported, UnsupportedCall
+from verispec.engines.adapters.vllm.installed.sampler import sampling_metadata
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.adapters.vllm_rbln import VllmRbln
 from verispec.errors import VerispecError
@@ -77,3 +78,12 @@ def test_an_op_gets_q_and_its_own_values_and_its_answer_is_copied() -> None:
     assert output.tolist() == [1, -7]
     with pytest.raises(UnsupportedCall, match="USE_FP64_GUMBEL"):
         op(output_token_ids_ptr=output, USE_FP64_GUMBEL=True, **given)
+
+
+@pytest.mark.parametrize("draft", [[], [2]], ids=["no draft", "a draft"])
+def test_min_p_is_refused_in_any_step(draft: list[int]) -> None:
+    """An engine that drafts refuses it when the request arrives; dropped in steps without drafts, it looked wrong."""
+    logits, heat = torch.zeros(len(draft) + 1, 4), torch.ones(1)
+    batch = SamplerBatch(logits, [draft], heat, min_p=torch.tensor([0.5]))
+    with pytest.raises(UnsupportedCall, match="min_p"):
+        sampling_metadata(batch, {}, "cpu")
