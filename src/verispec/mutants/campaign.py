@@ -18,7 +18,7 @@ from typing import Any
 from verispec import exits
 from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
-from verispec.mutants import measured, schemata
+from verispec.mutants import measured, progress, schemata
 from verispec.mutants.layers import Layer, measured_together, python_mutants
 from verispec.mutants.model import ALWAYS, Mutant, MutantResult
 from verispec.reference import contracts
@@ -228,16 +228,22 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
         job.write_text(json.dumps(data))
         log = Path(name) / "log"
         with log.open("wb") as stream:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 command_of(campaign, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
-                stderr=subprocess.STDOUT, check=False, cwd=layer.folder if layer.tests else None,
-                preexec_fn=die_with_parent,
+                stderr=subprocess.STDOUT, cwd=layer.folder if layer.tests else None,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 -- this process has one thread
             )  # fmt: skip
-        if done.returncode not in (0, 5) or not out.exists():
+            with process:
+                try:
+                    code = progress.wait(process, out, len(mutants))
+                except BaseException:
+                    process.kill()
+                    raise
+        if code not in (0, 5) or not out.exists():
             raise VerispecError(
                 "V-MUT-RUN", "the process that tests mutants ended early", where=f"--of {layer.name}",
-                cause=log.read_text(errors="replace")[-2000:], hint="results so far are kept; repeat with --resume",
-                exit_code=exits.CANNOT_TELL,
+                cause=log.read_text(errors="replace")[-2000:],
+                hint="results so far are kept; repeat the command to go on", exit_code=exits.CANNOT_TELL,
             )  # fmt: skip
 
 
