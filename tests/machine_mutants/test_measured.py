@@ -16,10 +16,18 @@ CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
 
 
 def test_choice_takes_as_many_of_each_clause() -> None:
-    """Spread over a clause's cases: the first ones alone would share their first parameter."""
-    assert measured.chosen(CASES, 2) == [CASES[0], CASES[5], CASES[10], CASES[15]]
+    found = measured.chosen(CASES, 2)
+    assert [case in CASES[:10] for case in found] == [True, True, False, False]
+    assert measured.chosen(list(reversed(CASES)), 2) == [case for case in reversed(CASES) if case in found]
     assert measured.chosen(CASES, 99) == CASES
-    assert measured.chosen(["a.py::f[1]", "a.py::f[2]", "a.py::g"], 1) == ["a.py::f[1]", "a.py::g"]
+    assert [case[:7] for case in measured.chosen(["a.py::f[1]", "a.py::f[2]", "a.py::g"], 1)] == ["a.py::f", "a.py::g"]
+
+
+@pytest.mark.parametrize("values", [2, 3, 4])
+def test_choice_meets_every_value_of_the_last_parameter(values: int) -> None:
+    """An even step through the grid would meet one of them alone."""
+    cases = [f"sampler/op:C-1:n={n};rule={rule}" for n in range(8) for rule in range(values)]
+    assert {case[-1] for case in measured.chosen(cases, 8)} == set(map(str, range(values)))
 
 
 def test_after_crashes_other_clauses_come_first() -> None:

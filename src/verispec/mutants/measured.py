@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -55,14 +56,17 @@ def clause(case: str) -> str:
 
 
 def chosen(cases: Iterable[str], per_clause: int) -> list[str]:
-    """Return up to `per_clause` cases of each clause of each op, spread evenly over those that there are."""
+    """Return up to `per_clause` cases of each clause of each op.
+
+    They are drawn by a hash of their ids: steps through a grid of parameters would meet one value of the last alone.
+    """
     by_clause: dict[str, list[str]] = {}
     for case in cases:
         by_clause.setdefault(clause(case), []).append(case)
     found = []
     for group in by_clause.values():
-        kept = min(per_clause, len(group))
-        found += [group[i * len(group) // kept] for i in range(kept)]
+        drawn = set(sorted(group, key=lambda case: hashlib.sha256(case.encode()).digest())[:per_clause])
+        found += [case for case in group if case in drawn]
     return found
 
 
