@@ -74,11 +74,15 @@ def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) 
     weight: Array = (logits == np.inf).astype(np.float64)
     if top != np.inf:
         weight = np.exp((logits - top) / temperature)
+    is_cut, has_mass = k is not None and 0 < k < len(logits), p is not None and not p >= 1.0
+    if not is_cut and not has_mass:  # nothing to sort for, in most of the rows that are tested
+        yield weight
+        return
     ids = order(logits)
-    if k is not None and 0 < k < len(ids):
+    if is_cut:
         ids = ids[:k]
     fewest = most = len(ids)
-    if p is not None and not p >= 1.0:
+    if has_mass:
         before = probabilities_before(logits[ids] / temperature)
         fewest, most = (max(int((before < float(p) + e).sum()), 1) for e in (-rounding.draw, rounding.draw))
     for count in range(fewest, most + 1):

@@ -77,11 +77,15 @@ def ancestors_of(parent: Array, depth: int) -> tuple[Array, Array]:
     sees = np.zeros((requests, nodes, nodes), dtype=bool)
     sees[:, :, 0] = True
     level = np.zeros((requests, nodes), dtype=np.int64)
-    ancestor = np.tile(np.arange(nodes), (requests, 1))
-    while (below := (ancestor > 0) & (level < depth)).any():
-        b, i = np.nonzero(below)
-        sees[b, i, ancestor[b, i]] = True
-        level[b, i] += 1
-        ancestor[b, i] = parent[b, ancestor[b, i]]
-        ancestor[~below] = 0
+    # One index per array: long chains have millions of pairs of a node and an ancestor.
+    node, ancestor = np.arange(requests * nodes), np.tile(np.arange(nodes), requests)
+    of_root = node - ancestor
+    for _ in range(depth):
+        below = np.flatnonzero(ancestor > 0)
+        if not len(below):
+            break
+        node, of_root, ancestor = node[below], of_root[below], ancestor[below]
+        sees.reshape(-1)[node * nodes + ancestor] = True
+        level.reshape(-1)[node] += 1
+        ancestor = parent.reshape(-1)[of_root + ancestor]
     return sees, level

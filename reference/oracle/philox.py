@@ -13,6 +13,8 @@ ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 WORD = 0xFFFFFFFF
+_FEW = 128
+"""Lanes up to which words are faster one block after the other than all at once."""
 
 
 class Draw(IntEnum):
@@ -49,6 +51,9 @@ def uniform(seed: int, pos: int, step: int, draw: Draw, lane: int = 0) -> float:
 
 def gumbel(seed: int, pos: int, step: int, draw: Draw, lanes: int) -> Array:
     """Return one Gumbel sample per lane: g = -log(-log(1 - u))."""
+    if lanes > _FEW:
+        numbers: Array = gumbel_rows(np.array([seed]), np.array([pos]), np.array([step]), draw, lanes)[0]
+        return numbers
     words = np.empty(4 * -(-lanes // 4), dtype=np.float64)
     key = (seed & WORD, (seed >> 32) & WORD)
     for block in range(len(words) // 4):

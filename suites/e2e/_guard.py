@@ -5,7 +5,6 @@ A generator that raised is not used again: its state could spoil the next case. 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from verispec.engines.protocol.generation import (
 )
 from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
-from verispec.judge import Failure, Kind, Mismatch, failed_call
+from verispec.judge import Failure, Kind, Mismatch, copied_request, failed_call
 
 Announce = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], None]
 
@@ -46,7 +45,7 @@ class GuardedGenerator:
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
         """Generate with copies of `requests`, and check the copies and the tokens that callers hear of."""
-        given = copy.deepcopy(list(requests))
+        given = list(map(copied_request, requests))
         self.requests = tuple(requests)
         told: dict[int, list[int]] = {}
         called: dict[int, list[TokenKind]] = {}

@@ -110,7 +110,7 @@ class ReferenceModel:
         The request's temperature, top-k and top-p apply.
         """
         rows = self.logits(request.prompt_token_ids, tuple(tokens))
-        return np.stack([distribution(row, request) for row in (rows if at is None else rows[list(at)])])
+        return distribution(rows if at is None else rows[list(at)], request)
 
     def judge_greedy(self, prompt: Tokens, tokens: Tokens, what: str) -> None:
         """Check that every token is the argmax, or within rounding of it.

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import binom
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics import assert_distribution, binomial_tail
 from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
@@ -231,7 +230,7 @@ def test_drafts_of_the_target_itself_are_accepted(load: Load, tiny: dict[str, Pa
     model = reference_model(tiny["target"])
     rounding = max(model.rounding(one.prompt_token_ids, two.token_ids) for one, two in zip(asked, results, strict=True))
     rejected, decided = sum(s.accepted < s.drafted for s in steps), sum(min(s.accepted + 1, s.drafted) for s in steps)
-    p = float(binom.sf(rejected - 1, decided, 2 * rounding / HEAT))
+    p = binomial_tail(rejected, decided, 2 * rounding / HEAT)
     what = f"{rejected} of {decided} drafts of small steps were rejected"
     require(p >= p_value_level(), f"{what}; rounding explains that many with a probability of {p:.2g}", Kind.LAW)
 
@@ -302,7 +301,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
         if not differing:
             require_accepted(generator.metrics().since(before))
             return
-    p = float(binom.sf(len(differing) - 1, trials, min(chance, 1.0)))
+    p = binomial_tail(len(differing), trials, min(chance, 1.0))
     what = f"{len(differing)} of {trials} requests differ alone and in a batch"
     level = p_value_level()
     if p >= level:

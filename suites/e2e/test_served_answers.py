@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from scipy.stats import binom
-
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
 from verispec.engines.protocol.serving import Answer, Choice
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge.statistics import binomial_tail
 from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.text import GivenText
 from verispec.judge.statistics.trial import Trial
@@ -127,7 +126,7 @@ def _require_rounding(
         chance = max(chance, len(tokens_of(one)) * DECISIONS * rounding / request.temperature)
     if not drawn:
         return
-    p = float(binom.sf(drawn - 1, trials, min(chance, 1.0)))
+    p = binomial_tail(drawn, trials, min(chance, 1.0))
     what = f"{drawn} of {trials} pairs of equal requests with a seed differ"
     level = p_value_level()
     if p >= level:

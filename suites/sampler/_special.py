@@ -74,20 +74,22 @@ def certain_drafts(batch: RequestBatch) -> None:
     The last draft of requests 1, 3, 5, ... is impossible; the others pass with a probability of 0.55 at a temperature
     of 1. One half would leave a top-p of 0.5 to the rounding.
     """
-    for b, state in enumerate(batch.idx_mapping):
-        for step in range(batch.drafts(b)):
-            row = batch.row(b, step)
-            token, scale = batch.draft_sampled[row + 1], float(batch.temperature[state]) or 1.0
-            batch.target_logits[row, token] = batch.target_logits[row].max() + 40
-            if batch.draft_logits is not None:
-                shared = min(batch.target_logits.shape[1], batch.draft_logits.shape[2])
-                batch.draft_logits[state, step, :shared] = batch.target_logits[row, :shared] * scale
-                batch.draft_logits[state, step, token] -= 40 * scale * (step % 2)
-            if step < batch.drafts(b) - 1:
-                continue
-            batch.target_logits[row, token] = -np.inf
-            if b % 2 == 0:
-                batch.target_logits[row, token] = np.logaddexp.reduce(batch.target_logits[row]) + 0.2
+    drafts = np.maximum(np.diff(batch.cu_num_logits) - 1, 0)
+    step = np.concatenate([np.arange(n) for n in drafts])
+    row = np.repeat(batch.cu_num_logits[:-1], drafts) + step
+    state, token = np.repeat(batch.idx_mapping, drafts), batch.draft_sampled[row + 1]
+    batch.target_logits[row, token] = batch.target_logits[row].max(axis=1, initial=-np.inf) + 40
+    if batch.draft_logits is not None:
+        shared = min(batch.target_logits.shape[1], batch.draft_logits.shape[2])
+        scale = np.where(batch.temperature == 0, np.float32(1), batch.temperature)[state]
+        batch.draft_logits[state, step, :shared] = batch.target_logits[row, :shared] * scale[:, None]
+        batch.draft_logits[state, step, token] -= 40 * scale * (step % 2).astype(np.float32)
+    for b in np.flatnonzero(drafts):
+        last = batch.row(b, drafts[b] - 1)
+        token = batch.draft_sampled[last + 1]
+        batch.target_logits[last, token] = -np.inf
+        if b % 2 == 0:
+            batch.target_logits[last, token] = np.logaddexp.reduce(batch.target_logits[last]) + 0.2
 
 
 def hostile_rows(rng: Rng, batch: RequestBatch, sure: bool = False) -> None:

@@ -335,11 +335,12 @@ def _select(rng: Rng, count: int, topk: int) -> tuple[list[list[int]], list[int]
         allowed = every if step == 0 else [first + topk * beam + rank for beam in open_beams for rank in range(topk)]
         chosen = rng.permutation(allowed)[: min(count - len(selected), int(rng.integers(1, len(allowed) + 1)))].tolist()
         selected += chosen
-        others = [c for c in every if c not in chosen]
+        is_chosen = set(chosen)
+        others = [c for c in every if c not in is_chosen]
         beams = every if step == 0 else [*chosen[:topk], *rng.permutation(others).tolist()][:topk]
         if step > 0:
             beams = rng.permutation(beams).tolist()
-        open_beams = [beam for beam, candidate in enumerate(beams) if candidate in chosen]
+        open_beams = [beam for beam, candidate in enumerate(beams) if candidate in is_chosen]
         steps.append(beams)
     return steps, sorted(selected)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import tables
+from scipy import stats
 
 from verispec.judge import Inconclusive, Mismatch
-from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics import assert_distribution, binomial_p_value, binomial_tail
 from verispec.judge.statistics.budget import allow_p_values
 
 
@@ -45,3 +46,14 @@ def test_a_deviation_fails() -> None:
         assert_distribution([600, 400], [0.5, 0.5], "coins")
     with pytest.raises(Mismatch, match="at 7 degrees of freedom"):
         assert_distribution([160, 40, 100, 100, 100, 100, 100, 100], [0.125] * 8, "dice")
+
+
+@pytest.mark.parametrize("p", [1e-6, 0.03, 0.5, 0.81, 1.0])
+@pytest.mark.parametrize("draws", [1, 40, 3000])
+def test_binomial_probabilities_are_those_of_scipy(draws: int, p: float) -> None:
+    """Both sum up to 3,000 terms of logarithms near 1e4, which float64 rounds by 1e-12 each."""
+    for seen in {0, 1, draws // 3, draws // 2, draws * 4 // 5, draws - 1, draws}:
+        two_sided = stats.binomtest(seen, draws, p).pvalue
+        assert binomial_p_value(seen, draws, p) == pytest.approx(two_sided, rel=1e-8, abs=1e-300)
+        assert binomial_tail(seen, draws, p) == pytest.approx(stats.binom.sf(seen - 1, draws, p), rel=1e-8, abs=1e-300)
+    assert binomial_tail(draws + 1, draws, p) == 0.0

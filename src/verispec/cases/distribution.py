@@ -16,26 +16,28 @@ def limited(logits: Array, temperature: float, top_k: int = 0, top_p: float = 1.
     keeps the smallest set of most likely tokens whose probability reaches p; equal probabilities resolve to lower ids.
 
     Args:
-        logits: [V], minus infinity for a forbidden token.
+        logits: [..., V], minus infinity for a forbidden token.
         temperature: above 0.
         top_k: tokens to keep; values below 1 and from V on keep all.
         top_p: probability to keep; 1 keeps all.
         min_p: share of the maximum probability; 0 keeps all.
 
     Returns:
-        Probabilities [V] in float64.
+        Probabilities [..., V] in float64.
     """
     scaled = logits.astype(np.float64) / temperature
-    scaled -= scaled.max()
+    scaled -= scaled.max(-1, keepdims=True)
     if min_p > 0:
         scaled[scaled < np.log(min_p)] = -np.inf
-    if 0 < top_k < len(scaled):
-        scaled[scaled < np.partition(scaled, -top_k)[-top_k]] = -np.inf
-    weights: Array = np.exp(scaled)
-    weights /= weights.sum()
+    if 0 < top_k < scaled.shape[-1]:
+        scaled[scaled < np.partition(scaled, -top_k, axis=-1)[..., -top_k, None]] = -np.inf
+    weights: Array = np.exp(scaled, out=scaled)
+    weights /= weights.sum(-1, keepdims=True)
     if top_p < 1:
-        order = np.argsort(-weights, kind="stable")
-        before = np.cumsum(weights[order]) - weights[order]
-        weights[order[before >= top_p]] = 0.0
-        weights /= weights.sum()
+        order = np.argsort(-weights, axis=-1, kind="stable")
+        ordered = np.take_along_axis(weights, order, -1)
+        before = np.cumsum(ordered, -1) - ordered
+        ordered[before >= top_p] = 0.0
+        np.put_along_axis(weights, order, ordered, -1)
+        weights /= weights.sum(-1, keepdims=True)
     return weights

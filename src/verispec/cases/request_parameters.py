@@ -70,11 +70,11 @@ def distribution(row: Array, request: GenerationRequest) -> Array:
     """Return the distribution of a sampled token; see `limited`.
 
     Args:
-        row: [V] float64 logits of `processed`.
+        row: [..., V] float64 logits of `processed`.
         request: request whose temperature and limits apply.
 
     Returns:
-        [V] float64.
+        [..., V] float64.
     """
     return limited(row, request.temperature, request.top_k, request.top_p, request.min_p)
 

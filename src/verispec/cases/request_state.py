@@ -19,6 +19,8 @@ Array = np.ndarray[Any, Any]
 
 PADDING_ROWS = 2
 SPARE_STATES = 3
+_TOGETHER = 2**20
+"""Logits that are made at once: 8 MB in float64."""
 
 
 @dataclass(slots=True)
@@ -102,18 +104,19 @@ def random_requests(
     target_logits = normal(rng, total + spare, vocab)
     draft_logits = normal(rng, states, max([1, *counts]), width)
     draft_sampled = rng.integers(0, shared, total + spare)
-    for row in range(total - 1):
-        state, step = expanded_idx_mapping[row], expanded_local_pos[row]
-        if expanded_local_pos[row + 1] == 0:
-            continue
-        scale = temperatures[state]
-        if scale == 0.0:
-            if rng.random() < 0.8:
-                draft_sampled[row + 1] = target_logits[row, :shared].argmax()
-            continue
-        draft_logits[state, step, :shared] = target_logits[row, :shared] * scale + normal(rng, shared) * 0.2
-        q = np.exp(draft_logits[state, step, :shared].astype(np.float64) / scale)
-        draft_sampled[row + 1] = rng.choice(shared, p=q / q.sum())
+    before_draft = np.flatnonzero(expanded_local_pos[1:total])
+    scales = temperatures[expanded_idx_mapping[before_draft]]
+    greedy = before_draft[(scales == 0.0) & (rng.random(len(scales)) < 0.8)]
+    draft_sampled[greedy + 1] = target_logits[greedy, :shared].argmax(axis=1)
+    drawn = before_draft[scales > 0.0]
+    for rows_of_part in np.array_split(drawn, max(len(drawn) * shared // _TOGETHER, 1)):
+        states_of_part, steps = expanded_idx_mapping[rows_of_part], expanded_local_pos[rows_of_part]
+        scale = temperatures[states_of_part, None].astype(np.float32)
+        own = target_logits[rows_of_part, :shared] * scale + normal(rng, len(rows_of_part), shared) * np.float32(0.2)
+        draft_logits[states_of_part, steps, :shared] = own
+        cumulative = np.cumsum(np.exp((own / scale).astype(np.float64)), axis=1)
+        bound = rng.random((len(rows_of_part), 1)) * cumulative[:, -1:]
+        draft_sampled[rows_of_part + 1] = (cumulative <= bound).sum(axis=1).clip(max=shared - 1)
     return RequestBatch(
         target_logits=target_logits,
         draft_logits=draft_logits if draft else None,

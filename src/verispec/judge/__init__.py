@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from verispec.judge._compare import Compare, exact
+from verispec.judge._copied_requests import copied_request
 from verispec.judge._copies import copies_of, is_repeatable, joined, repeated, row_sizes
 from verispec.judge._failure import (
     EXPLANATION,
@@ -49,6 +50,7 @@ __all__ = [
     "SamplerUnderTest",
     "assert_same",
     "check_repeated",
+    "copied_request",
     "copies_of",
     "exact",
     "failed_call",

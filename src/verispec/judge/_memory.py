@@ -155,13 +155,17 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return values
 
 
+_NOTHING = torch.empty(0)
+
+
 @dataclass(slots=True)
 class GuardedTensor:
     """A tensor (`view`) inside a guarded buffer."""
 
     view: torch.Tensor
     buffer: torch.Tensor
-    _outside: torch.Tensor
+    _gaps: torch.Tensor | None
+    """Mask of the guard in the buffer; None for a dense tensor, which has bands alone."""
     _before: torch.Tensor
 
     @classmethod
@@ -186,10 +190,12 @@ class GuardedTensor:
         strides = _strides(shape, layout)
         span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
         buffer = _poison(start + span + BAND, dtype, pattern).to(device)
-        outside = torch.ones(len(buffer), dtype=torch.bool, device=device)
-        torch.as_strided(outside, tuple(shape), tuple(strides), start).fill_(False)
         view = torch.as_strided(buffer, tuple(shape), tuple(strides), start)
-        return cls(view, buffer, outside, torch.empty(0))
+        gaps = None
+        if span != view.numel():
+            gaps = torch.ones(len(buffer), dtype=torch.bool, device=device)
+            torch.as_strided(gaps, tuple(shape), tuple(strides), start).fill_(False)
+        return cls(view, buffer, gaps, _NOTHING)
 
     def fill(self, values: torch.Tensor, pattern: int = 0, *, is_cumulative: bool = False) -> None:
         """Copy `values` into the tensor; with pattern 1 some of them into its guard too.
@@ -199,9 +205,15 @@ class GuardedTensor:
         """
         self.view.copy_(values)
         if pattern and values.numel():
-            places = _draws.integers(0, values.numel(), int(self._outside.sum()))
-            alike = self.view.reshape(-1)[torch.from_numpy(places).to(self.view.device)]
-            self.buffer[self._outside] = alike
+            size = len(self.buffer) - values.numel()
+            places = torch.from_numpy(_draws.integers(0, values.numel(), size)).to(self.view.device)
+            alike = self.view.reshape(-1)[places]
+            if self._gaps is None:
+                begin = self.view.storage_offset()
+                self.buffer[:begin] = alike[:begin]
+                self.buffer[begin - size :] = alike[begin:]
+            else:
+                self.buffer[self._gaps] = alike
             if is_cumulative:
                 stride = self.view.stride(0)
                 begin = self.view.storage_offset() + self.view.numel() * stride
@@ -216,7 +228,12 @@ class GuardedTensor:
     def changed_outside(self) -> int:
         """Return the number of guard elements that the call changed."""
         before, after = bits(self._before), bits(self.buffer)
-        return int(np.count_nonzero((before != after) & self._outside.cpu().numpy()))
+        if self._gaps is not None:
+            return int(np.count_nonzero((before != after) & self._gaps.cpu().numpy()))
+        begin = self.view.storage_offset()
+        end = begin + self.view.numel()
+        parts = slice(0, begin), slice(end, None)
+        return sum(int(np.count_nonzero(before[part] != after[part])) for part in parts)
 
     def changed_inside(self) -> bool:
         """Return True if the call changed the tensor itself."""

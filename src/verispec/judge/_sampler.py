@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,6 +15,7 @@ from verispec.engines.protocol.check import (
     require_tokens,
     require_trace,
 )
+from verispec.judge._copied_requests import copied_context
 from verispec.judge._failure import Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import bits
 
@@ -128,7 +128,7 @@ class SamplerUnderTest:
         self.step = None
         inputs = batch.named() | {f"context[{b}]": str(context) for b, context in enumerate(contexts)}
         self.last = (inputs, {})
-        answer = _watched(batch, lambda given: method(given, copy.deepcopy(list(contexts)), logprobs_mode))
+        answer = _watched(batch, lambda given: method(given, list(map(copied_context, contexts)), logprobs_mode))
         processed = require_processed(answer, batch, contexts)
         self.last = (inputs, {"tokens": processed.tokens})
         return processed

@@ -148,8 +148,8 @@ def bound(requests: int, differing: int, level: float = LEVEL) -> float:
     Returns:
         From 0 to 1.
     """
-    from scipy.stats import beta
+    from scipy.special import betainccinv
 
     if not requests or differing >= requests:
         return 1.0
-    return float(beta.isf(level, differing + 1, requests - differing))
+    return float(betainccinv(differing + 1, requests - differing, level))

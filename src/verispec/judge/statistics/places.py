@@ -37,6 +37,23 @@ def cumulative_before(weights: Array, key: Array) -> Array:
     return before
 
 
+def mass_before(weights: Array, key: Array, t: Array) -> Array:
+    """Return `cumulative_before(weights, key)` at one token of each row.
+
+    Args:
+        weights: [n, V] masses.
+        key: [n, V] order of the tokens; equal keys are in order of their ids.
+        t: [n] token ids.
+
+    Returns:
+        [n] float64.
+    """
+    own = np.take_along_axis(key, t[:, None], 1)
+    is_before = (key < own) | ((key == own) & (np.arange(key.shape[1]) < t[:, None]))
+    before: Array = np.einsum("nv,nv->n", weights, is_before.astype(np.float64))
+    return before
+
+
 def cells_of(before: Array, mass: Array, uniform: Array) -> Array:
     """Return the cell of each randomised place `before + uniform * mass`.
 

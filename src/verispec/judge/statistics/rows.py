@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.judge.statistics.places import cumulative_before
+from verispec.judge.statistics.places import cumulative_before, mass_before
 
 Array = np.ndarray[Any, Any]
 
@@ -62,13 +62,17 @@ class Rows:
 
     def _raised(self, power: float) -> Array:
         """Return p^`power`, [R, V] float64, faster than numpy's own power."""
-        raised: Array = np.exp(power * self._log_p)
-        return raised
+        raised: Array = power * self._log_p
+        return np.exp(raised, out=raised)
 
     def norm(self, power: float) -> Array:
         """Return the sum of p^`power` over the possible tokens, [R] float64."""
         if power not in self._norms:
-            self._norms[power] = self._raised(power).sum(1)
+            raised = self._raised(power)
+            self._norms[power] = raised.sum(1)
+            if self.q is not None:  # a residual will ask for it, and raising takes most of the time
+                tempered = raised / self._norms[power][:, None]
+                self._tempered_overlaps[power] = np.minimum(tempered, self.q, out=tempered).sum(1)
         return self._norms[power]
 
     def tail(self, below: float) -> Array:
@@ -102,11 +106,6 @@ class Rows:
             [n] float64, max(target - q, 0) over its sum.
         """
         assert self.q is not None
-        if power not in self._tempered_overlaps:
-            raised = self._raised(power)
-            self._norms[power] = raised.sum(1)
-            tempered = raised / self._norms[power][:, None]
-            self._tempered_overlaps[power] = np.minimum(tempered, self.q).sum(1)
         rest = np.maximum(self.p[r, t] ** power / self.norm(power)[r] - self.q[r, t], 0.0)
         density: Array = rest / np.maximum(1.0 - self._tempered_overlaps[power][r], FLOOR)
         return density
@@ -127,9 +126,26 @@ class Rows:
     @cached_property
     def drafted_last(self) -> Array:
         """Mass before each token in order of rising q/p, [R, V]."""
+        return cumulative_before(self.p, self._drafted)
+
+    @cached_property
+    def _drafted(self) -> Array:
+        """q/p, infinite for tokens that p excludes, [R, V]."""
         assert self.q is not None
         with np.errstate(divide="ignore", invalid="ignore"):
-            return cumulative_before(self.p, np.where(self.p > 0, self.q / self.p, np.inf))
+            return np.where(self.p > 0, self.q / self.p, np.inf)
+
+    def before_likely_first(self, r: Array, t: Array) -> Array:
+        """Return `likely_first[r, t]` [n], without a sort where no row is read twice."""
+        return mass_before(self.p[r], -self.p[r], t) if self._are_read_once(r) else self.likely_first[r, t]
+
+    def before_drafted_last(self, r: Array, t: Array) -> Array:
+        """Return `drafted_last[r, t]` [n], without a sort where no row is read twice."""
+        return mass_before(self.p[r], self._drafted[r], t) if self._are_read_once(r) else self.drafted_last[r, t]
+
+    def _are_read_once(self, r: Array) -> bool:
+        """Return True if `r` names every row once, in order: then these rows belong to one text."""
+        return len(r) == len(self.p) and bool((r == np.arange(len(r))).all())
 
     @cached_property
     def by_id(self) -> Array:

@@ -137,12 +137,12 @@ class GivenText:
 
     def _count_places(self, rows: Rows, r: Array, tokens: Array) -> None:
         p, uniform = rows.p[r, tokens], self._random.random(len(tokens))
-        cells = cells_of(rows.likely_first[r, tokens], p, uniform)
+        cells = cells_of(rows.before_likely_first(r, tokens), p, uniform)
         self._views[0].add(cells)
         self._views[1].add(cells_of(rows.by_id[r, tokens], p, uniform))
         self._views[2].add(cells[1:], cells[:-1])
         if self._drafted:
-            self._views[3].add(cells_of(rows.drafted_last[r, tokens], p, uniform))
+            self._views[3].add(cells_of(rows.before_drafted_last(r, tokens), p, uniform))
 
 
 def kinds_of(steps: Any, length: int) -> tuple[Array, Array]:
