@@ -63,6 +63,31 @@ def test_every_part_of_a_large_vocabulary_is_sampled(sampler: SamplerUnderTest) 
             raise Mismatch(Failure(Kind.LAW, message))
 
 
+ENDS = (0, 1, 2, 297, 298, 299)
+"""Ids at both ends of a vocabulary of 300, which share all mass of a row."""
+MASSES = (0.22, 0.12, 0.16, 0.1, 0.15, 0.25)
+
+
+@case("WS-10", family=[None, "request_state", "fused"], check="ends of the vocabulary", reach="any id", p_values=1)
+def test_the_first_and_the_last_ids_have_their_probability(sampler: SamplerUnderTest) -> None:
+    """Half of the requests have no draft, the others one of the six ids: whichever it is, the emitted token follows p.
+
+    9,600 requests find an id that is emitted half as often as it should be, as bonus token, as draft or after a draft.
+    """
+    row = torch.full((300,), -40.0)
+    row[list(ENDS)] = torch.tensor(MASSES).log()
+    drafts = [[ENDS[n // 2 % 6]] if n % 2 else [] for n in range(1200)]
+    step = SamplerBatch(row.repeat(1800, 1), drafts, torch.ones(1200))
+    seen = np.zeros((7, 6), dtype=np.int64)
+    for _ in range(8):
+        for n, tokens in enumerate(sampler(step)):
+            if tokens[0] not in ENDS:
+                raise Mismatch(Failure(Kind.LAW, f"token {tokens[0]} was emitted, whose probability is 0"))
+            seen[1 + n // 2 % 6 if n % 2 else 0, ENDS.index(tokens[0])] += 1
+    exact = np.outer([1 / 2, *[1 / 12] * 6], MASSES)
+    assert_distribution(seen.ravel().tolist(), exact.ravel(), "draft or none, and the token in its place")
+
+
 STEPS = 80
 AGREEING = 0.9
 """Largest share of steps that may agree, or differ. With 40 steps a right sampler exceeds it with a chance of 1e-8."""
