@@ -420,7 +420,7 @@ def is_many(params: dict[str, Any]) -> str:
 
 @case("WS-2", family=FAMILIES, change="alone", check=list(BATCH), reach=is_many)
 def test_requests_of_a_large_batch_do_not_see_the_others(sampler: SamplerUnderTest, seed: int, check: str) -> None:
-    """In rows of 70,001 nearly flat tokens a request that takes another one's random numbers emits another token."""
+    """A row of 70,001 nearly flat logits shows whose random numbers its token was drawn by."""
     counts, vocab = BATCH[check]
     step = random_sampler_batch(
         np.random.default_rng(seed), counts, vocab, draft=False, spread=0.5, seeds=list(range(len(counts)))
