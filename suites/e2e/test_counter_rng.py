@@ -189,16 +189,21 @@ def test_a_slot_keeps_the_drafts_of_its_request(load: Load, prompts: Any, seed: 
         definition.judge(result, f"request {n}")
 
 
+MATCHES = {"lookup": (2, 4), "lookup of one token": (1, 1)}
+"""Lengths of the suffixes that prompt lookup may match."""
+
+
 @case(
     "GEN-17",
     target="tiny",
     draft="ngram k=3",
     sampler="request_state",
-    check="lookup",
+    check=list(MATCHES),
     reach="prompts in which a suffix occurs several times",
 )
-def test_the_latest_of_several_matches_is_drafted(load: Load, tiny: dict[str, Path], seed: int) -> None:
+def test_the_latest_of_several_matches_is_drafted(load: Load, tiny: dict[str, Path], seed: int, check: str) -> None:
     """Prompts of 24 to 35 tokens out of seven: every suffix of two tokens stands at several places, before others."""
+    shortest, longest = MATCHES[check]
     rng = np.random.default_rng(seed)
     asked = [
         GenerationRequest(
@@ -210,13 +215,14 @@ def test_the_latest_of_several_matches_is_drafted(load: Load, tiny: dict[str, Pa
         )
         for n in range(12)
     ]
-    results = load("ngram k=3", target=tiny["target"], sampler="request_state").generate(asked)
+    lengths = {} if check == "lookup" else {"ngram_min": shortest, "ngram_max": longest}
+    results = load("ngram k=3", target=tiny["target"], sampler="request_state", **lengths).generate(asked)
     for n, (request, result) in enumerate(zip(asked, with_steps(results), strict=True)):
         definition = Definition(
             request,
             result.token_ids,
             reference_model(tiny["target"]),
-            known=lambda sequence: looked_up(sequence, 2, 4, 3),
+            known=lambda sequence: looked_up(sequence, shortest, longest, 3),
             most=3,
         )
         definition.judge(result, f"prompt {n}")

@@ -130,13 +130,23 @@ def test_output_ends_at_a_stop_token_late_in_a_step(load: Load, tiny: dict[str, 
         require(result.finish_reason is FinishReason.STOP, f"finished by {result.finish_reason}, expected stop")
 
 
-@case("GEN-10", target="tiny", draft="draft_model k=3", stop="end of sequence", reach="texts that end")
-def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path]) -> None:
-    """The target drafts for itself, so every draft is accepted, those behind the end of the sequence too."""
+@case(
+    "GEN-10",
+    target="tiny",
+    draft="draft_model k=3",
+    stop=["end of sequence", "end of sequence by its id"],
+    reach="texts that end",
+)
+def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path], stop: str) -> None:
+    """The target drafts for itself, so every draft is accepted, those behind the end of the sequence too.
+
+    A request that ignores the model's own end, and names its token as a stop token, ends there too.
+    """
+    named: dict[str, Any] = {"ignore_eos": True, "stop_token_ids": (EOS,)} if stop.endswith("id") else {}
     prompts = [(first, second, 1) for first in (1, 2, 3, 5) for second in (4, 6, 7)]
     whole = [greedy_text(tiny["target"], prompt, 16) for prompt in prompts]
     generator = load("draft_model k=3", target=tiny["target"], drafter=tiny["target"])
-    results = generator.generate([GenerationRequest(prompt, max_tokens=16) for prompt in prompts])
+    results = generator.generate([GenerationRequest(prompt, max_tokens=16, **named) for prompt in prompts])
     inside = 0
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         end = text.index(EOS) + 1 if EOS in text else len(text)

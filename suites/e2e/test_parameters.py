@@ -133,6 +133,7 @@ test_sampled_texts_complete_no_bad_word = drawn_cases("GEN-19", ["bad words"])
 test_seeds_complete_no_bad_word = seeded_cases("GEN-19", ["bad words"])
 
 test_greedy_texts_have_min_tokens = greedy_cases("GEN-20", ["min tokens"])
+test_long_chains_have_min_tokens = greedy_cases("GEN-20", ["min tokens"], DEEP)
 test_sampled_texts_have_min_tokens = drawn_cases("GEN-20", ["min tokens"])
 test_seeds_have_min_tokens = seeded_cases("GEN-20", ["min tokens"])
 
@@ -161,6 +162,7 @@ test_seeds_combine_parameters = seeded_cases("GEN-24", ["ids, bias and penalties
 
 GRAMMARS = ["grammar", "grammar and penalties"]
 test_greedy_texts_keep_to_a_grammar = greedy_cases("GEN-39", GRAMMARS)
+test_long_chains_keep_to_a_grammar = greedy_cases("GEN-39", GRAMMARS, DEEP)
 test_sampled_texts_keep_to_a_grammar = drawn_cases("GEN-39", GRAMMARS[:1])
 test_seeds_keep_to_a_grammar = seeded_cases("GEN-39", GRAMMARS[:1])
 

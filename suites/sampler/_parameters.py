@@ -90,15 +90,43 @@ def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int],
     return processed(row, context.params, [*context.output_token_ids, *drafts], context.stop_token_ids)
 
 
+LONG = 700
+"""Tokens of a long output, of which the commonest has about half: counts of 8 bits hold neither."""
+LONG_VOCAB = 256
+"""A vocabulary that a long prompt does not use up."""
+
+
+def long_history(rng: np.random.Generator, best: Sequence[int], vocab: int) -> tuple[tuple[int, ...], list[int]]:
+    """Return a prompt and an output: of ten tokens, the most likely ones first, each next one is half as common.
+
+    The four commonest tokens come first in the output: a window of its last tokens has none of them.
+    """
+    common = list(dict.fromkeys([*best, *rng.permutation(vocab).tolist()]))[:10]
+    share = 0.5 ** np.arange(1, 11)
+    output = rng.choice(common, LONG, p=share / share.sum())
+    prompt = rng.choice([*best, *rng.integers(0, vocab, 60)], 100)
+    return tuple(prompt.tolist()), sorted(output.tolist(), key=lambda token: common.index(token) > 3)
+
+
 def context_of(
-    parameter: str, rng: np.random.Generator, logits: Array, count: int, *, varied: bool = True
+    parameter: str, rng: np.random.Generator, logits: Array, count: int, *, varied: bool = True, is_long: bool = False
 ) -> RequestContext:
     """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V].
 
     If `varied`, one request in four has no output yet, and bad words have one token in some requests, more in others.
+    A long output has a frequency penalty of a hundredth, so that counts above 15 still matter.
     """
     vocab = logits.shape[1]
     best = logits.argmax(axis=1).tolist()
+    if is_long:
+        long_prompt, long_output = long_history(rng, best, vocab)
+        stops = tuple(sorted(set(best))) if parameter == "min tokens" else ()
+        given = dict(PENALTIES.get(parameter, {}))
+        if "frequency_penalty" in given:
+            given["frequency_penalty"] /= 100
+        if parameter == "min tokens":
+            given["min_tokens"] = LONG + 1 + count // 2
+        return RequestContext(GenerationRequest(long_prompt, **given), long_output, stops)
     prompt = tuple(rng.choice([*best, *rng.integers(0, vocab, 3)], 3).tolist())
     output = rng.choice([*best, *rng.integers(0, vocab, 2)], 4).tolist() if not varied or rng.random() < 0.75 else []
     half = set(rng.permutation(vocab)[: vocab // 2].tolist())
@@ -145,6 +173,7 @@ def random_step(
     vocab: int = 32,
     *,
     varied: bool = True,
+    is_long: bool = False,
 ) -> Step:
     """Return a step whose every second request has `parameter`; three of four drafts follow the processed rows.
 
@@ -156,6 +185,7 @@ def random_step(
         counts: draft tokens per request.
         vocab: V.
         varied: False gives every request an output and longer bad words, which one step for all draws needs.
+        is_long: True gives every request `long_history`.
     """
     batch = random_sampler_batch(
         rng, counts, vocab, temperature=heat, draft=draft == "present", spread=2.0, seeds=list(range(len(counts)))
@@ -166,7 +196,8 @@ def random_step(
         if varied and parameter in MASKS and b % 4 == 1:
             batch.logits[rows_of(batch, b)] -= FAR
         logits = batch.logits[rows_of(batch, b)].double().numpy()
-        contexts.append(context_of(parameter if b in special else "none", rng, logits, count, varied=varied))
+        own_parameter = parameter if b in special else "none"
+        contexts.append(context_of(own_parameter, rng, logits, count, varied=varied, is_long=is_long))
         own: list[int] = []
         for j in range(count):
             best = int(processed_row(logits[j], contexts[b], own, j).argmax())

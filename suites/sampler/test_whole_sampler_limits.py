@@ -406,28 +406,44 @@ def test_drafts_have_the_odds_of_their_row(engine: Engine, seed: int) -> None:
     assert_distribution(seen.tolist(), row.double().numpy(), "drafts of one row")
 
 
-@case("WS-2", family=FAMILIES, change="alone", check="many requests", reach="more than 64 requests in a batch")
-def test_requests_past_64_do_not_see_the_others(sampler: SamplerUnderTest, seed: int) -> None:
-    counts = [0, 2, 1, 3] * 40
-    step = random_sampler_batch(np.random.default_rng(seed), counts, draft=False, spread=0.5, seeds=list(range(160)))
+WIDE_ROWS = 70_001
+"""A vocabulary of which a sampler that shares its rows out by size puts one or few into a part."""
+BATCH = {"many requests": ([0, 2, 1, 3] * 40, 50), "wide rows": ([0, 2, 1, 3], WIDE_ROWS)}
+"""Drafts of each request, and the vocabulary."""
+SEEN_ALONE = {"many requests": (0, 63, 64, 67, 128, 159), "wide rows": (0, 1, 3)}
+
+
+def is_many(params: dict[str, Any]) -> str:
+    wide = "a batch of a model with more than 65,536 tokens"
+    return wide if "wide" in params["check"] else "more than 64 requests in a batch"
+
+
+@case("WS-2", family=FAMILIES, change="alone", check=list(BATCH), reach=is_many)
+def test_requests_of_a_large_batch_do_not_see_the_others(sampler: SamplerUnderTest, seed: int, check: str) -> None:
+    """A row of 70,001 nearly flat logits shows whose random numbers its token was drawn by."""
+    counts, vocab = BATCH[check]
+    step = random_sampler_batch(
+        np.random.default_rng(seed), counts, vocab, draft=False, spread=0.5, seeds=list(range(len(counts)))
+    )
     together = sampler(step)
-    for b in (0, 63, 64, 67, 128, 159):
+    for b in SEEN_ALONE[check]:
         alone = sampler(select(step, [b]))[0]
         if alone != together[b]:
             refuse(f"request {b} of {len(counts)} emitted {together[b]}, and {alone} alone")
 
 
-@case("WS-2", change="alone", check="drafts", reach="more than 64 requests in a batch")
-def test_drafts_past_64_requests_do_not_see_the_others(engine: Engine, seed: int) -> None:
+@case("WS-2", change="alone", check=["drafts", "drafts of wide rows"], reach=is_many)
+def test_drafts_of_a_large_batch_do_not_see_the_others(engine: Engine, seed: int, check: str) -> None:
     sampler = SamplerUnderTest(offered(engine.sampler()))
     rng = np.random.default_rng(seed)
-    step = random_sampler_batch(rng, [1] * 160, draft=False, seeds=list(range(160)))
-    logits = torch.from_numpy(rng.normal(size=(160, step.vocab_size)).astype(np.float32))
+    count, vocab = (160, 50) if check == "drafts" else (4, WIDE_ROWS)
+    step = random_sampler_batch(rng, [1] * count, vocab, draft=False, seeds=list(range(count)))
+    logits = torch.from_numpy(rng.normal(size=(count, step.vocab_size)).astype(np.float32))
     together = sampler.draft_and_verify(step, logits).draft_token_ids
-    for b in (0, 63, 64, 67, 128, 159):
+    for b in SEEN_ALONE["many requests" if check == "drafts" else "wide rows"]:
         alone = sampler.draft_and_verify(select(step, [b]), logits[b : b + 1]).draft_token_ids[0]
         if list(alone) != list(together[b]):
-            refuse(f"request {b} of 160 drafted {together[b]}, and {alone} alone")
+            refuse(f"request {b} of {count} drafted {together[b]}, and {alone} alone")
 
 
 LARGE = 151_936

@@ -63,6 +63,64 @@ def test_every_part_of_a_large_vocabulary_is_sampled(sampler: SamplerUnderTest) 
             raise Mismatch(Failure(Kind.LAW, message))
 
 
+ENDS = (0, 1, 2, 297, 298, 299)
+"""Ids at both ends of a vocabulary of 300, which share all mass of a row."""
+MASSES = (0.22, 0.12, 0.16, 0.1, 0.15, 0.25)
+
+
+@case("WS-10", family=[None, "request_state", "fused"], check="ends of the vocabulary", reach="any id", p_values=1)
+def test_the_first_and_the_last_ids_have_their_probability(sampler: SamplerUnderTest) -> None:
+    """Half of the requests have no draft, the others one of the six ids: whichever it is, the emitted token follows p.
+
+    9,600 requests find an id that is emitted half as often as it should be, as bonus token, as draft or after a draft.
+    """
+    row = torch.full((300,), -40.0)
+    row[list(ENDS)] = torch.tensor(MASSES).log()
+    drafts = [[ENDS[n // 2 % 6]] if n % 2 else [] for n in range(1200)]
+    step = SamplerBatch(row.repeat(1800, 1), drafts, torch.ones(1200))
+    seen = np.zeros((7, 6), dtype=np.int64)
+    for _ in range(8):
+        for n, tokens in enumerate(sampler(step)):
+            if tokens[0] not in ENDS:
+                raise Mismatch(Failure(Kind.LAW, f"token {tokens[0]} was emitted, whose probability is 0"))
+            seen[1 + n // 2 % 6 if n % 2 else 0, ENDS.index(tokens[0])] += 1
+    exact = np.outer([1 / 2, *[1 / 12] * 6], MASSES)
+    assert_distribution(seen.ravel().tolist(), exact.ravel(), "draft or none, and the token in its place")
+
+
+CHAINS, EACH_CHAIN = (2, 3, 4, 5, 6), 1200
+EVEN_ROW, LAST_ROW = (0.5, 0.25, 0.25), (0.0, 0.5, 0.5)
+"""Rows whose draft, token 0, is accepted half of the time; the token behind the drafts is 1 or 2."""
+
+
+@case(
+    "WS-10",
+    family=[None, "request_state", "fused"],
+    check="drafts of even odds",
+    reach="every sampled request with several drafts",
+    p_values=1,
+)
+def test_no_draft_is_decided_by_the_number_of_another_one(sampler: SamplerUnderTest) -> None:
+    """Chains of two to six drafts: how many are accepted, and the token behind them.
+
+    If a draft is decided by the number of one before it, it is accepted whenever it is reached, or never. If the token
+    is drawn by such a number, it is the same one whenever that draft was rejected.
+    """
+    seen = {drafts: np.zeros((drafts + 1, 2), dtype=np.int64) for drafts in CHAINS}
+    for drafts, counts in seen.items():
+        rows = torch.tensor([*[EVEN_ROW] * drafts, LAST_ROW]).log().repeat(EACH_CHAIN, 1)
+        for tokens in sampler(SamplerBatch(rows, [[0] * drafts] * EACH_CHAIN, torch.ones(EACH_CHAIN))):
+            if tokens[-1] not in (1, 2) or any(tokens[:-1]):
+                raise Mismatch(Failure(Kind.LAW, f"{tokens} of {drafts} drafts of token 0: probability 0"))
+            counts[len(tokens) - 1, tokens[-1] - 1] += 1
+    exact = [np.outer([*(0.5 ** np.arange(1, k + 1)), 0.5**k], [0.5, 0.5]) / len(CHAINS) for k in CHAINS]
+    assert_distribution(
+        [int(n) for counts in seen.values() for n in counts.ravel()],
+        np.concatenate([table.ravel() for table in exact]),
+        "accepted drafts of chains, and the token behind them",
+    )
+
+
 STEPS = 80
 AGREEING = 0.9
 """Largest share of steps that may agree, or differ. With 40 steps a right sampler exceeds it with a chance of 1e-8."""

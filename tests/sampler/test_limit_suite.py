@@ -114,6 +114,19 @@ def numbers_bounded(patch: Patch) -> None:
     patch.setattr(flat.ops, "run", bounded)
 
 
+def generators_of_each_part(patch: Patch) -> None:
+    """Fill the noise in parts of 2^15 numbers, and begin with the first generators in each part."""
+    fill = flat.fill_with_noise
+
+    def other(rows: torch.Tensor, generators: Any) -> torch.Tensor:
+        size = max(2**15 // rows.shape[1], 1)
+        for start in range(0, len(rows), size):
+            fill(rows[start : start + size], generators[: len(rows[start : start + size])])
+        return rows
+
+    patch.setattr(flat, "fill_with_noise", other)
+
+
 def generators_of_64(patch: Patch) -> None:
     """Let request 64 and those after it draw from the generators of the first ones."""
     sample = FlatSampler.sample
@@ -171,8 +184,8 @@ def ties(sampler: SamplerUnderTest) -> None:
     suite.test_a_top_k_of_ties_keeps_k_tokens(sampler, 5)
 
 
-def many(sampler: SamplerUnderTest) -> None:
-    suite.test_requests_past_64_do_not_see_the_others(sampler, 5)
+def many(check: str) -> Run:
+    return lambda sampler: suite.test_requests_of_a_large_batch_do_not_see_the_others(sampler, 5, check)
 
 
 def drafts(heat: str) -> Run:
@@ -208,7 +221,8 @@ def bad_words(sampler: SamplerUnderTest) -> None:
         (ties_kept, ties),
         (numbers_bounded, rare(0.01)),
         (numbers_bounded, rare(0.99)),
-        (generators_of_64, many),
+        (generators_of_64, many("many requests")),
+        (generators_of_each_part, many("wide rows")),
         *((limits_in_half_precision, run) for run in EDGES),
         (bias_in_16_bits, whole_bias),
         (words_changed(lambda word, output: len(word) == 1), bad_words),
@@ -241,7 +255,8 @@ def test_a_fault_is_caught_by_what_it_computes(
         ties,
         rare(0.01),
         rare(0.99),
-        many,
+        many("many requests"),
+        many("wide rows"),
         *EDGES,
         whole_bias,
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -141,6 +142,37 @@ def penalties_in_16_bits(patch: Patch) -> None:
     )
 
 
+def token_0_half_as_likely(patch: Patch) -> None:
+    fill = flat.fill_with_noise
+
+    def slower(rows: torch.Tensor, generators: Sequence[torch.Generator | None]) -> torch.Tensor:
+        fill(rows, generators)[:, 0] *= 2
+        return rows
+
+    patch.setattr(flat, "fill_with_noise", slower)
+
+
+def the_first_number_for_the_last_draft(patch: Patch) -> None:
+    """Decide the last of three drafts or more by the number of the first."""
+    run = flat.ops.run
+
+    def repeated(name: str, device: torch.device, **arguments: Any) -> None:
+        if name == "rejection_random_sample":
+            numbers, start = arguments["uniform_probs_ptr"], 0
+            for end in arguments["cu_num_draft_tokens_ptr"].tolist():
+                if end - start > 2:
+                    numbers[end - 1] = numbers[start]
+                start = end
+        run(name, device, **arguments)
+
+    patch.setattr(flat.ops, "run", repeated)
+
+
+def counts_of_4_bits(patch: Patch) -> None:
+    """Count a token of the output 15 times at most."""
+    patch.setattr(processors, "Counter", lambda output: {t: min(n, 15) for t, n in Counter(output).items()})
+
+
 def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
     return SamplerUnderTest(kind())
 
@@ -152,6 +184,15 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
         (unseeded_of_12_bits, lambda: seeds.test_requests_without_a_seed_repeat_no_other(ENGINE, 5)),
         (noise_of_256_rows, lambda: seeds.test_requests_without_a_seed_repeat_no_other(ENGINE, 5)),
         (ids_of_16_bits, lambda: seeds.test_every_part_of_a_large_vocabulary_is_sampled(under_test())),
+        (
+            the_first_number_for_the_last_draft,
+            lambda: seeds.test_no_draft_is_decided_by_the_number_of_another_one(under_test()),
+        ),
+        (token_0_half_as_likely, lambda: seeds.test_the_first_and_the_last_ids_have_their_probability(under_test())),
+        (
+            counts_of_4_bits,
+            lambda: parameters.test_tokens_after_a_long_output_are_penalised(under_test(), 5, "frequency penalty"),
+        ),
         (
             numbers_from_the_17th_draft,
             lambda: chains.test_tokens_of_long_chains_follow_from_the_random_numbers(under_test(), 5, "absent"),

@@ -115,6 +115,25 @@ def certain(rate: int) -> Callable[[SamplerUnderTest], None]:
     return lambda sampler: suite.test_certain_rates_decide_every_draft(sampler, 5, rate)
 
 
+def long_chains(sampler: SamplerUnderTest) -> None:
+    suite.test_a_rate_of_one_keeps_long_chains(sampler, 5)
+
+
+def unconverted_after_one(patch: Patch) -> None:
+    """Take unconditional rates that begin with 1 for conditional ones."""
+    resolve = synthetic_rates.unconditional_to_conditional_rates
+    patch.setattr(
+        synthetic_rates,
+        "unconditional_to_conditional_rates",
+        lambda rates: list(rates) if rates[0] == 1 else resolve(rates),
+    )
+
+
+def shapes(sampler: SamplerUnderTest) -> None:
+    for rates in ("1 0.8 0.5 0.5 0.2", "0.9 0.4 0 0 0"):
+        suite.test_tokens_follow_from_rates_of_other_shapes(sampler, 5, "mixed", rates)
+
+
 def exact(sampler: SamplerUnderTest) -> None:
     suite.test_rates_are_as_exact_as_the_numbers(sampler, 5)
 
@@ -125,13 +144,17 @@ def exact(sampler: SamplerUnderTest) -> None:
     [
         (rates_changed(lambda rate: max(rate, 0.001)), certain(0)),
         (rates_changed(lambda rate: min(rate, 0.999)), certain(1)),
+        (rates_changed(lambda rate: min(rate, 0.9999)), long_chains),
         (rates_changed(lambda rate: float(torch.tensor(rate).bfloat16())), exact),
+        (unconverted_after_one, shapes),
     ],
 )
 def test_inexact_rates_are_caught(
     fault: Callable[[Patch], None], run: Callable[[SamplerUnderTest], None], family: str, monkeypatch: Patch
 ) -> None:
+    torch.manual_seed(5)
     run(SamplerUnderTest(SAMPLERS[family]()))
     fault(monkeypatch)
+    torch.manual_seed(5)
     with pytest.raises(Mismatch):
         run(SamplerUnderTest(SAMPLERS[family]()))

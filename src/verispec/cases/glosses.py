@@ -113,6 +113,7 @@ GLOSSES: dict[str, Gloss] = {
     "gap": Gloss("distance in logits between the draft's first token and all others"),
     "given": Gloss("which of the two options is given; exactly one must be"),
     "heat": Gloss("temperature", {"cold": "nearly 0 for all", "mixed": "another one per request"}),
+    "history": Gloss("tokens of the requests before the step"),
     "hostile": Gloss("values in the part of the row that must not win"),
     "ids": Gloss("dtypes of the tensors of integers", _DTYPES),
     "infinite": Gloss("tokens with the logit plus infinity"),
