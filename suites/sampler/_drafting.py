@@ -27,7 +27,8 @@ def random_inputs(rng: np.random.Generator, counts: Any) -> dict[str, Any]:
     """Return requests with `counts` draft tokens; those without are decodes or prefills of up to 9 tokens."""
     counts = np.asarray(counts, dtype=np.int64)
     valid = rng.integers(1, counts + 2)
-    valid[(counts == 0) & (rng.random(len(counts)) < 0.3)] = 0  # discarded: the prompt goes on in the next step
+    # Discarded requests have no valid token; mostly their prompt goes on in the next step, without drafts.
+    valid[rng.random(len(counts)) < np.where(counts == 0, 0.3, 0.1)] = 0
     return inputs_arguments(counts, valid, np.where(counts == 0, rng.integers(0, 9, size=len(counts)), 0))
 
 

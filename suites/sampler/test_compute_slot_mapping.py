@@ -21,10 +21,15 @@ def test_slots(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), lengths))
 
 
-@case("CSM-1", block=[1, 7, 128, 1056, 65_600], reach=lambda p: None if p["block"] > 2**16 else REACH)
+@case("CSM-1", block=[1, 7, 128, 1056, 1712, 65_600], reach=lambda p: None if p["block"] > 2**16 else REACH)
 def test_any_block_size(op: OpUnderTest, seed: int, block: int) -> None:
-    """Models with recurrent layers have blocks of 1,056 positions and more, as long as their states."""
-    op.check_outputs(arguments(np.random.default_rng(seed), [3, 8, 1], block=block, columns=max(8, 64 // block)))
+    """Models with recurrent layers have blocks of 1,056 positions and more, as long as their states.
+
+    One position is the first of a block. A product with 1 / 1,712 is below 1 there, in float32 and in float64.
+    """
+    values = arguments(np.random.default_rng(seed), [3, 8, 1], block=block, columns=max(8, 64 // block))
+    values["positions_ptr"][:3] = block + np.arange(-1, 2)
+    op.check_outputs(values)
 
 
 @case("CSM-1", check="long request", lengths=[(1500, 3), (1024, 1025)], reach="a prefill is longer than a tile")

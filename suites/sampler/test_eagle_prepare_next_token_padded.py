@@ -83,9 +83,9 @@ def test_rows_past_the_batch_are_left_alone(op: OpUnderTest, seed: int, requests
     op.check_outputs(values, shapes=rows)
 
 
-@case("ENT-8", check=["row stride", "fewer columns"])
-def test_the_row_stride_and_the_columns_in_use(op: OpUnderTest, seed: int, check: str) -> None:
-    values = arguments(sampled(np.random.default_rng(seed), 5, 4))
+@case("ENT-8", check=["row stride", "fewer columns"], b=[5, 300])
+def test_the_row_stride_and_the_columns_in_use(op: OpUnderTest, seed: int, check: str, b: int) -> None:
+    values = arguments(sampled(np.random.default_rng(seed), b, 4))
     if check == "row stride":
         op.check_outputs(values, layouts={"sampled_token_ids_ptr": "padded"})
     else:

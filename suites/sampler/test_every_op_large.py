@@ -92,6 +92,35 @@ def test_special_values_in_large_batches(
         raise Inconclusive(ALREADY)
 
 
+OPTIONS = {
+    "is_greedy_ptr", "discard_request_mask_ptr", "temperature", "top_k", "top_p", "k", "p",
+}  # fmt: skip
+"""Parameters that a request chooses."""
+CHOOSING = [op for op in OPS if OPTIONS & {t.name for t in contracts.load(op).tensors}]
+"""Ops with such parameters."""
+FIRST, LATE = 150, 23
+"""Requests with one choice, and requests behind them with others."""
+
+
+@case(
+    "ANY-2",
+    subjects=CHOOSING,
+    check="late choices",
+    mode=["plain", "other", "bare"],
+    reach=from_caller("greedy requests come last, or last in a large batch"),
+)
+def test_late_requests_choose_otherwise(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
+    """The first requests have one temperature, limit or mask: a look at them tells nothing about the batch."""
+    for first in (np.min, np.max):
+        call = make(subject, seed, some_requests(seed, FIRST + LATE, 19, mode))
+        states = call.values.get("idx_mapping", call.values.get("expanded_idx_mapping", np.arange(FIRST + LATE)))
+        states = states[: len(states) - LATE]
+        for name in OPTIONS & call.values.keys():
+            if (chosen := call.values[name]) is not None:
+                chosen[states[states >= 0]] = first(chosen)
+        check(op, call)
+
+
 def dtypes_of_rows(op: OpUnderTest, call: MadeCall) -> list[dict[str, str]]:
     """Return every dtype that the tensors with a vocabulary may have, the production dtypes first."""
     wide = [t for t in op.contract.tensors if "V" in t.shape and len(t.dtypes) > 1]

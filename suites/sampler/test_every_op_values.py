@@ -85,7 +85,7 @@ def test_integers_past_2_to_the_53(op: OpUnderTest, engine: Engine, seed: int, s
 
 
 def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, str], copies: int = 1) -> None:
-    """Compare calls in which values of one tensor of 64 bits are far away, for each such tensor.
+    """Compare calls in which values of one tensor of 64 bits are far away, for each such tensor, or one free scalar.
 
     Args:
         op: the op under test.
@@ -102,13 +102,15 @@ def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, s
     rng = np.random.default_rng(seed)
     call = make(contract.name, seed, shape)
     values, outputs = op.call(call.values, shapes=call.shapes, dtypes=dtypes)
+    far = dict[str, list[Any]]()
     for name in WIDE[contract.name]:
         value = values[name]
-        if value is None or value.dtype != np.int64:
-            continue
-        offsets = rng.choice([0, 3 * FAR, -3 * FAR], value.shape)
-        for far in (offsets, abs(offsets)) if dtypes else (abs(offsets),):
-            changed = {**values, name: value + far}
+        if value is not None and value.dtype == np.int64:
+            offsets = rng.choice([0, 3 * FAR, -3 * FAR], value.shape)
+            far[name] = [value + offsets, value + abs(offsets)] if dtypes else [value + abs(offsets)]
+    far |= {name: [values[name] + 3 * FAR] for name in FREE.get(contract.name, ()) if type(values[name]) is int}
+    for name, candidates in far.items():
+        for changed in ({**values, name: candidate} for candidate in candidates):
             if fits(contract, changed) and has_answer(contract.name, changed, outputs):
                 made_here = made_by_the_harness(contract)
                 given = {key: held for key, held in changed.items() if held is None or key not in made_here}

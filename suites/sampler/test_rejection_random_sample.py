@@ -75,6 +75,28 @@ def test_equality_accepts(op: OpUnderTest, ratio: str) -> None:
     op.check_outputs(one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], u))
 
 
+@case("RRS-1", check="nearest floats")
+def test_the_floats_next_to_the_ratio(op: OpUnderTest, seed: int) -> None:
+    """u is the last float32 up to p/q, or the next one: a product with u, or with 1/q, decides some of them otherwise.
+
+    The exact quotient and the one that is rounded to float32 are on one side of every u. Some p are down to 2^-60, so
+    that a floor below u shows.
+    """
+    rng = np.random.default_rng(seed)
+    p, q = (rng.uniform(0.05, 0.5, size=400).astype(np.float32) for _ in range(2))
+    p, q = np.minimum(p, q) * np.float32(0.9), np.maximum(p, q)
+    p[1::2] *= np.float32(2.0) ** -rng.integers(1, 60, size=200)
+    ratio, rounded = p.astype(np.float64) / q, p / q
+    low = np.where(rounded <= ratio, rounded, np.nextafter(rounded, np.float32(0)))
+    high = np.nextafter(rounded, np.float32(1))
+    single = one([0.25, 0.5, 0.25], [0.5, 0.25, 0.25], 0.5)
+    rows = {name: np.repeat(np.array(v), len(p), axis=0) for name, v in single.items() if isinstance(v, list)}
+    rows["cu_num_draft_tokens_ptr"] = np.arange(1, len(p) + 1)
+    rows["target_probs_ptr"][:, 0], rows["draft_probs_ptr"][:, 0] = p, q
+    for u in (low, high):
+        op.check_outputs({**single, **rows, "uniform_probs_ptr": u.astype(np.float64)})
+
+
 @case("RRS-2", ratio=["equal", "above", "below"], reach=REACH)
 def test_equality_accepts_without_draft_probabilities(op: OpUnderTest, ratio: str) -> None:
     """q is 1, so that p itself is compared with u."""

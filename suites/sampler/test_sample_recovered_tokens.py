@@ -59,6 +59,17 @@ def test_no_residual_is_too_small(op: OpUnderTest, seed: int, draft: str) -> Non
     check(op, batch)
 
 
+@case("SRT-1", check="large noise", draft=DRAFT)
+def test_no_reciprocal_of_noise_is_too_large(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Reciprocals past 2^70 and residuals below 2^-50, with products that float32 holds; token 0 is the draft."""
+    batch = rng_batch(seed, "ragged", draft)
+    rng = np.random.default_rng(seed)
+    rows(batch, rng.integers(1, 500, batch.target_probs.shape) * 2.0**-60, 0.0)
+    batch.inv_q[:] = rng.integers(1, 500, batch.inv_q.shape) * 2.0**70
+    batch.draft_token_ids[:] = 0
+    check(op, batch)
+
+
 @case("SRT-2", counts=["one", "even", "ragged", "gaps", "wide", "longest"], reach=REACH)
 def test_argmax_without_the_draft_token(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, rng_batch(seed, counts, "absent"))
@@ -109,12 +120,17 @@ def test_the_lowest_of_equal_scores_in_many_rows(op: OpUnderTest, seed: int, dra
 
 @case("SRT-4", draft=DRAFT, reach=REACH)
 def test_positions_share_the_noise_row_of_their_request(op: OpUnderTest, seed: int, draft: str) -> None:
-    """Uniform residuals: the noise alone decides, and each request's noise has its own argmax."""
+    """Uniform residuals: the noise alone decides, and each request's noise has its own argmax.
+
+    The last request then has the noise of the first one, and those between them still have their own.
+    """
     batch = rng_batch(seed, "gaps", draft)
     rows(batch, 0.25, 0.125)
     batch.draft_token_ids[:] = 0
     batch.inv_q[:] = 1.0
     batch.inv_q[np.arange(batch.requests), 3 + 4 * np.arange(batch.requests)] = 8.0
+    check(op, batch)
+    batch.inv_q[-1] = batch.inv_q[0]
     check(op, batch)
 
 

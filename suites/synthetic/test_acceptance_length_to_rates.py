@@ -27,10 +27,10 @@ def test_the_fraction_follows(op: OpUnderTest, length: float) -> None:
 
 @case("ALR-1", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    """Lengths with full fractions, and the largest floats below a whole number."""
+    """Lengths with full fractions, the largest floats below a whole number, and every tenth time many positions."""
     rng = np.random.default_rng(seed)
     for i in range(100):
-        n = int(rng.integers(1, 10))
+        n = int(rng.integers(1, 10) if i % 10 else rng.integers(33, 300))
         length = float(rng.uniform(1, n + 1))
         if i % 4 == 0:
             length = float(np.nextafter(rng.integers(2, n + 2), 0))

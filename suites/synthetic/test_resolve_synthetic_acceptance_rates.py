@@ -61,10 +61,10 @@ def test_a_length_out_of_range(op: OpUnderTest, length: float) -> None:
 
 @case("RSA-2", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    """Rates and lengths in eighths, in turn, with refused rates among them."""
+    """Rates and lengths in eighths, in turn, with refused rates among them; every tenth time many positions."""
     rng = np.random.default_rng(seed)
     for i in range(100):
-        n = int(rng.integers(1, 10))
+        n = int(rng.integers(1, 10) if i % 10 else rng.integers(33, 300))
         rates = np.sort(rng.integers(0, 9, n) / 8)[::-1].tolist()
         if i % 5 == 0:
             op.check_rejects(arguments([*rates, 0.0], n=n))

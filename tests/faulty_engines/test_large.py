@@ -65,6 +65,19 @@ def test_a_fault_of_large_batches_is_seen(test: Callable[..., None], more: Any, 
         test(under_test(changed(is_many, fault)), FAST, 1, PACKED, *more)
 
 
+def test_a_mask_that_the_first_requests_alone_decide_is_seen() -> None:
+    """The mask is dropped where the first 64 requests are all greedy."""
+
+    def drop(arguments: dict[str, Any]) -> None:
+        if bool(arguments["is_greedy_ptr"][:64].all()):
+            arguments["is_greedy_ptr"] = torch.ones_like(arguments["is_greedy_ptr"])
+
+    check = large.test_late_requests_choose_otherwise
+    check(under_test(cpu.op(PACKED)), 1, PACKED, "plain")
+    with pytest.raises(Mismatch):
+        check(under_test(changed(is_many, drop)), 1, PACKED, "plain")
+
+
 @pytest.mark.parametrize("op", ["verify_tree_greedy", "build_draft_tree", "copy_and_expand_eagle_inputs"])
 def test_strides_that_large_calls_alone_ignore_are_seen(op: str) -> None:
     """Ops whose requests have places in the whole batch, or sizes of it.

@@ -15,6 +15,7 @@ from verispec.suites.sampler.test_every_op_values import test_integers_past_2_to
 ENGINE = registry.resolve("reference")
 NEXT, EXPAND = "eagle_prepare_next_token_padded", "expand_batch_to_tokens"
 INPUTS = "copy_and_expand_eagle_inputs"
+STEP = "eagle_step_slot_mapping_metadata"
 
 
 def backup_of_32_bits(**arguments: Any) -> None:
@@ -30,7 +31,15 @@ def late_values_through_a_double(**arguments: Any) -> None:
     cpu.op(EXPAND)(**{**arguments, "input_ptr": given})
 
 
-@pytest.mark.parametrize(("op", "fault"), [(NEXT, backup_of_32_bits), (EXPAND, late_values_through_a_double)])
+def padding_of_32_bits(**arguments: Any) -> None:
+    """Write the low 32 bits of the padding slot."""
+    low = (arguments["PAD_ID"] + 2**31) % 2**32 - 2**31
+    cpu.op(STEP)(**{**arguments, "PAD_ID": low})
+
+
+@pytest.mark.parametrize(
+    ("op", "fault"), [(NEXT, backup_of_32_bits), (EXPAND, late_values_through_a_double), (STEP, padding_of_32_bits)]
+)
 def test_fewer_bits_are_seen(op: str, fault: Any) -> None:
     check_wide(OpUnderTest(contracts.load(op), cpu.op(op)), ENGINE, 1, op, "plain")
     with pytest.raises(Mismatch):
