@@ -22,8 +22,8 @@ from verispec.suites.sampler._threads import openmp_threads
 from verispec.suites.sampler.test_every_op import PROGRAMS, WORK, is_slow
 from verispec.suites.sampler.test_every_op_large import ALREADY, REPEATABLE, is_right, together
 
-LARGEST, OTHERS = 6, 4
-"""Groups of an op: the largest ones, which hold most calls, and some of the others, by the seed."""
+LARGEST, OTHERS = 3, 1
+"""Groups of an op: the largest ones, which hold most calls, and one of the others, by the seed."""
 ENOUGH, ROWS = 80_000, 110
 """Rows times vocabulary that every kernel shares out among threads, and rows past a hundred."""
 LARGE = 2_000_000
