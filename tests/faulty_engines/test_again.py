@@ -69,3 +69,13 @@ def test_a_batch_whose_last_row_looks_at_the_next_one_is_no_copy() -> None:
     assert _collected.is_repeated_alike(contracts.load(op), values)
     values["expanded_local_pos"][0] = 1
     assert not _collected.is_repeated_alike(contracts.load(op), values)
+
+
+def test_a_batch_with_a_place_of_the_next_one_is_no_copy() -> None:
+    """The root's place past the batch emits nothing here; beside a copy it would be the place of that one's root."""
+    op = "verify_tree_sampled"
+    call = make(op, 1, BatchShape((2, 1)))
+    values, _ = under_test(cpu.op(op), op).call(call.values, shapes=call.shapes)
+    assert _collected.is_repeated_alike(contracts.load(op), values)
+    values["retrieve_index"][-1, 0] = values["retrieve_index"].size
+    assert not _collected.is_repeated_alike(contracts.load(op), values)
