@@ -1,0 +1,50 @@
+"""The guard around generators: requests that an engine changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
+from verispec.judge import Kind, Mismatch
+from verispec.suites.e2e._guard import GuardedGenerator
+
+
+class _Changing:
+    """Emits token 1 for each request, after `change` was called with the last one."""
+
+    def __init__(self, change: Any) -> None:
+        self._change = change
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> list[GenerationResult]:
+        self._change(requests[-1])
+        return [GenerationResult((1,), FinishReason.LENGTH) for _ in requests]
+
+
+def requests() -> list[GenerationRequest]:
+    return [GenerationRequest((1, 2), max_tokens=1), GenerationRequest((3,), max_tokens=1, logit_bias={4: 1.0})]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda request: request.logit_bias.clear(),
+        lambda request: request.logit_bias.update({0: 1.0}),
+        lambda request: object.__setattr__(request, "seed", 5),
+        lambda request: object.__setattr__(request, "prompt_token_ids", (3, 3)),
+    ],
+    ids=["bias cleared", "bias added", "seed", "prompt"],
+)
+def test_a_changed_request_fails_and_leaves_the_cases_own_alone(change: Any) -> None:
+    asked: Any = requests()
+    with pytest.raises(Mismatch) as caught:
+        GuardedGenerator(_Changing(change), 8).generate(asked)  # type: ignore[arg-type]
+    assert caught.value.failure.kind is Kind.INPUT_CHANGED
+    assert asked == requests()
+
+
+def test_requests_that_stay_as_they_are_pass() -> None:
+    results = GuardedGenerator(_Changing(lambda request: None), 8).generate(requests())  # type: ignore[arg-type]
+    assert [result.token_ids for result in results] == [(1,), (1,)]
