@@ -215,7 +215,7 @@ def test_the_latest_of_several_matches_is_drafted(load: Load, tiny: dict[str, Pa
         )
         for n in range(12)
     ]
-    lengths = {} if check == "lookup" else {"ngram_min": shortest, "ngram_max": longest}
+    lengths: dict[str, Any] = {} if check == "lookup" else {"ngram_min": shortest, "ngram_max": longest}
     results = load("ngram k=3", target=tiny["target"], sampler="request_state", **lengths).generate(asked)
     for n, (request, result) in enumerate(zip(asked, with_steps(results), strict=True)):
         definition = Definition(

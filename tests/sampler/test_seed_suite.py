@@ -170,7 +170,11 @@ def the_first_number_for_the_last_draft(patch: Patch) -> None:
 
 def counts_of_4_bits(patch: Patch) -> None:
     """Count a token of the output 15 times at most."""
-    patch.setattr(processors, "Counter", lambda output: {t: min(n, 15) for t, n in Counter(output).items()})
+
+    def cut(output: list[int]) -> dict[int, int]:
+        return {token: min(count, 15) for token, count in Counter(output).items()}
+
+    patch.setattr(processors, "Counter", cut)
 
 
 def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
