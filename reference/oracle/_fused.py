@@ -74,15 +74,14 @@ def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) 
     weight: Array = (logits == np.inf).astype(np.float64)
     if top != np.inf:
         weight = np.exp((logits - top) / temperature)
-    is_cut, has_mass = k is not None and 0 < k < len(logits), p is not None and not p >= 1.0
-    if not is_cut and not has_mass:  # nothing to sort for, in most of the rows that are tested
+    if k is None and p is None:  # most of the rows that are tested; there is nothing to sort for
         yield weight
         return
     ids = order(logits)
-    if is_cut:
+    if k is not None and 0 < k < len(ids):
         ids = ids[:k]
     fewest = most = len(ids)
-    if has_mass:
+    if p is not None and not p >= 1.0:
         before = probabilities_before(logits[ids] / temperature)
         fewest, most = (max(int((before < float(p) + e).sum()), 1) for e in (-rounding.draw, rounding.draw))
     for count in range(fewest, most + 1):
