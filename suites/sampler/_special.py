@@ -84,7 +84,7 @@ def certain_drafts(batch: RequestBatch) -> None:
         scale = np.where(batch.temperature == 0, np.float32(1), batch.temperature)[state]
         batch.draft_logits[state, step, :shared] = batch.target_logits[row, :shared] * scale[:, None]
         batch.draft_logits[state, step, token] -= 40 * scale * (step % 2).astype(np.float32)
-    for b in np.flatnonzero(drafts):
+    for b in np.flatnonzero(drafts).tolist():
         last = batch.row(b, drafts[b] - 1)
         token = batch.draft_sampled[last + 1]
         batch.target_logits[last, token] = -np.inf

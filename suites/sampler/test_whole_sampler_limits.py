@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -413,7 +414,7 @@ BATCH = {"many requests": ([0, 2, 1, 3] * 40, 50), "wide rows": ([0, 2, 1, 3], W
 SEEN_ALONE = {"many requests": (0, 63, 64, 67, 128, 159), "wide rows": (0, 1, 3)}
 
 
-def is_many(params: dict[str, Any]) -> str:
+def is_many(params: Mapping[str, Any]) -> str:
     wide = "a batch of a model with more than 65,536 tokens"
     return wide if "wide" in params["check"] else "more than 64 requests in a batch"
 
