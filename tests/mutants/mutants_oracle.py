@@ -10,7 +10,7 @@ MUTANTS: dict[str, list[Entry]] = {
         ("BDT-5", "(lengths + level).reshape(-1)", "level.reshape(-1)"),
         ("BDT-6", "sees[:, :, 0] = True", "sees[:, 0, 0] = True"),
         ("BDT-10", "first + 1, -1)", "first + 1, 0)"),
-        ("BDT-12", "level < depth", "level < depth + 2"),
+        ("BDT-12", "range(depth)", "range(depth + 2)"),
     ],
     "compute_slot_mapping": [
         ("CSM-3", "rank == TOTAL_CP_RANK", "rank >= TOTAL_CP_RANK"),
