@@ -13,9 +13,9 @@ from verispec.mutants import progress
 
 WRITES = """
 import os, sys, time
-_, results, told, *verdicts = sys.argv
+_, results, told, *outcomes = sys.argv
 with open(results, "a") as file:
-    file.writelines('{"verdict": "%s"}\\n' % verdict for verdict in verdicts)
+    file.writelines('{"verdict": "%s"}\\n' % outcome for outcome in outcomes)
     file.write('{"verdict": "surv')
 while not os.path.exists(told):
     time.sleep(0.02)
@@ -23,9 +23,9 @@ sys.exit(3)
 """
 
 
-def started(results: Path, told: Path, *verdicts: str) -> subprocess.Popen[bytes]:
-    """Start a process that writes verdicts, and ends when `told` exists."""
-    return subprocess.Popen([sys.executable, "-c", WRITES, str(results), str(told), *verdicts])
+def started(results: Path, told: Path, *outcomes: str) -> subprocess.Popen[bytes]:
+    """Start a process that writes a result per mutant, and ends when `told` exists."""
+    return subprocess.Popen([sys.executable, "-c", WRITES, str(results), str(told), *outcomes])
 
 
 @pytest.mark.parametrize(
