@@ -177,6 +177,13 @@ void fill(const Tensor& out, int64_t rows, int64_t width) {
   constexpr int64_t kWidth = 16, kAll = 4 * kWidth;
   for (int64_t e = 0; e < kWidth && e < rows; ++e) output.set(e, 0, 6 * e);
   for (int64_t f = 0; f < row.view().blocks(); ++f) output.set(f, 0, 8 * f);
+  for (int64_t g = begin; g < end; ++g) {
+    const int64_t n = row.view().block_size(g), wide = n + std::min(rows, 5);
+    for (int64_t i = 0; i < n; ++i) output.set(g, i, 9 * i);
+    for (int64_t i = 0; i < wide; ++i) output.set(g, i, 12 * i);
+  }
+  const int64_t few = std::min(kAll, rows), count = std::min<int64_t>(kWidth, rows - few);
+  for (int64_t h = 0; h < count; ++h) output.set(h, 0, 15 * h);
 }
 void entry(const Tensor& out, int64_t rows) { fill(out, 5 * rows, 1); }
 void helper(const Tensor& out, int64_t rows) { fill(out, 7 * rows, 1); }
@@ -201,6 +208,11 @@ def test_faults_that_cannot_act_are_not_made() -> None:
     assert triggers("3 * c") == {"always", "step >= 2", "repeated"}, "one thread, and 64 rounds"
     assert triggers("6 * e") == triggers("3 * c"), "a constant ends the loop"
     assert triggers("8 * f") == triggers("6 * e") | {"request >= 64"}, "256 blocks of a row at most"
+    of_elements = triggers("9 * i")
+    assert of_elements == triggers("8 * f"), "1,024 elements of a block, whose number is an argument of its size"
+    assert triggers("12 * i") == of_elements | {"element >= 1024"}, "no limit is known"
+    assert triggers("15 * h") == triggers("6 * e"), "a minimum with a constant"
+    assert "request >= 64" in triggers("c < 64"), "a condition is evaluated once more"
     assert triggers("4 * d") >= {"request >= 65536", "element >= 1024"}, "the loop around a lambda, and its own index"
     assert triggers("out") == {"always", "repeated"}, "before the region"
 

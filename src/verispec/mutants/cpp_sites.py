@@ -24,6 +24,8 @@ ROWS: Final = {"b", "i", "row", "request", "token", "state", "step", "block"}
 """Parameters of helpers that stand for the index of a loop around the call."""
 BLOCKS: Final = 256
 """Blocks of a row of 2^18 ids, more than any model has: a loop over blocks has no 1,024th round."""
+BLOCK_SIZE: Final = 1024
+"""Tokens of a block, and of a tile: a loop over one has no later round."""
 INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
 
 
@@ -41,6 +43,7 @@ class CppScope:
         loops: variables of the enclosing loops, outermost first.
         bounds: maximum number of rounds of each of these loops, None where the source does not state it.
         parallel: True inside of a parallel region.
+        limits: names of visible integers with their largest value, where a declaration states it.
         is_serial: True if thread 0 runs what the function has outside of parallel regions.
         in_function: True inside of a function.
     """
@@ -49,6 +52,7 @@ class CppScope:
     tensors: tuple[str, ...] = ()
     loops: tuple[str, ...] = ()
     bounds: tuple[int | None, ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
     parallel: bool = False
     is_serial: bool = False
     in_function: bool = False

@@ -14,6 +14,7 @@ from typing import Any, Final
 from verispec.mutants.cpp_sites import (
     ARITHMETIC,
     ASSIGNMENTS,
+    BLOCK_SIZE,
     BLOCKS,
     COMPARISONS,
     INTEGER_TYPES,
@@ -92,8 +93,8 @@ class _Finder:
         # The argument selects the row of the batch that a helper works on.
         rows = tuple(name for name in integers if name in ROWS)
         inner = CppScope(
-            tuple(integers), tuple(tensors), rows, (None,) * len(rows), scope.parallel,
-            self._starts_serially(node), True,
+            tuple(integers), tuple(tensors), rows, tuple(BLOCKS if name == "block" else None for name in rows),
+            parallel=scope.parallel, is_serial=self._starts_serially(node), in_function=True,
         )  # fmt: skip
         for child in node.named_children:
             if child.type in ("compound_statement", "field_initializer_list"):
@@ -109,7 +110,11 @@ class _Finder:
         own = tuple(text.split()[-1] for text in parameters if re.match(r"(const )?int\w* \w+$", text))
         # A lambda is called for one row, or one step, of the loops around it; its own integers name those of a caller.
         loops, bounds = (*scope.loops, *own), (*scope.bounds, *(None,) * len(own))
-        inner = CppScope(scope.integers + own, scope.tensors, loops, bounds, scope.parallel, in_function=True)
+        limits = tuple((name, limit) for name, limit in scope.limits if name not in own)
+        inner = replace(
+            scope, integers=scope.integers + own, loops=loops, bounds=bounds, limits=limits, is_serial=False,
+            in_function=True,
+        )  # fmt: skip
         yield from self._visit(node.child_by_field_name("body"), inner)
 
     def _compound_statement(self, node: Any, scope: CppScope) -> Iterator[Site]:
@@ -143,7 +148,21 @@ class _Finder:
             if child.type == "init_declarator"
         ]
         plain = tuple(name for name in names if name.isidentifier())
-        return replace(scope, integers=scope.integers + plain)
+        limits = scope.limits + tuple(
+            (name, limit) for name in plain if (limit := self._limit(self._text(node), name)) is not None
+        )
+        return replace(scope, integers=scope.integers + plain, limits=limits)
+
+    def _limit(self, declaration: str, name: str) -> int | None:
+        """Return the largest value of a constant: the size of a block, or a minimum with a constant; None otherwise."""
+        value = re.search(rf"\b{name} = ([^;]*)", declaration)
+        if value is None or not declaration.startswith("const "):
+            return None
+        if re.match(r"[\w.()]*\bblock_size\(\w+\)(?:,|$)", value[1]):
+            return BLOCK_SIZE
+        least = re.match(r"std::min(?:<\w+>)?\((\w+), ", value[1])
+        end = self._constants.get(least[1], "") if least else ""
+        return int(end) if end else None
 
     def _pragma(self, node: Any, scope: CppScope) -> Iterator[Site]:
         """Yield a parallel region that is always or never entered, and loops with another schedule."""
@@ -171,8 +190,10 @@ class _Finder:
         variable = re.search(r"\w+", self._text(update).replace("++", "")) if update is not None else None
         name = variable[0] if variable else ""
         integers = scope.integers + ((name,) if name not in scope.integers else ())
-        bounds = (*scope.bounds, self._rounds(condition))
-        inner = replace(scope, integers=integers, loops=(*scope.loops, name), bounds=bounds)
+        rounds = self._rounds(condition, name, self._text(body) if body is not None else "", scope)
+        inner = replace(scope, integers=integers, loops=(*scope.loops, name), bounds=(*scope.bounds, rounds))
+        # The condition is evaluated once more, after the last round.
+        checked = replace(inner, bounds=(*scope.bounds, rounds + 1 if rounds is not None else None))
         if condition is not None and canonical:
             bound = condition.child_by_field_name("right")
             none = replace(scope, loops=(), bounds=())
@@ -183,11 +204,11 @@ class _Finder:
             ])  # fmt: skip
             yield from self._children(bound, none)
         elif condition is not None:
-            yield from self._visit(condition, inner)
+            yield from self._visit(condition, checked)
             if condition.type == "binary_expression" and self._text(condition.children[1]) in ("<", "<="):
                 bound = condition.child_by_field_name("right")
                 text = self._text(bound)
-                yield from self._site(bound, "expression", inner, [
+                yield from self._site(bound, "expression", checked, [
                     ("loop bound", f"{text} - 1"), ("loop bound", f"std::min<int64_t>({text}, 64)"),
                     ("loop bound", f"std::min<int64_t>({text}, 1024)"),
                 ])  # fmt: skip
@@ -197,13 +218,16 @@ class _Finder:
         elif body is not None:
             yield from self._visit(body, inner)
 
-    def _rounds(self, condition: Any) -> int | None:
-        """Return the literal or constant that ends a loop, `BLOCKS` for blocks of a row, None if it ends otherwise."""
+    def _rounds(self, condition: Any, name: str, body: str, scope: CppScope) -> int | None:
+        """Return the number that ends a loop, or the limit of it, `BLOCKS` for blocks of a row, None if neither."""
         found = re.match(r"\w+ < ([^ ]+)(?= && |$)", self._text(condition)) if condition is not None else None
         end: str = self._constants.get(found[1], found[1]) if found else ""
         if end.isdigit():
             return int(end)
-        return BLOCKS if re.search(r"\bblocks(\(\))?$", end) else None
+        if end in dict(scope.limits):
+            return dict(scope.limits)[end]
+        is_block = re.search(r"\bblocks(\(\))?$", end) or re.search(rf"\bblock(_size)?\({name}\b", body)
+        return BLOCKS if is_block else None
 
     def _for_range_loop(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._visit(node.child_by_field_name("body"), scope)
