@@ -275,7 +275,7 @@ def residual_resample(rng: Rng, shape: BatchShape) -> MadeCall:
     verified = oracle.load("probabilistic_rejection")(
         **requests.arguments(contracts.load("probabilistic_rejection"), **before)
     )
-    ratio = -rng.integers(0, 4, rows) / 8 if shape.synthetic else None
+    ratio = -rng.choice([0.0, 0.125, 0.5, 1.0, 2.0], rows) if shape.synthetic else None
     return MadeCall(
         requests.arguments(contracts.load("residual_resample"), **verified, log_prefix_ratio=ratio),
         same=(("target_logits", "draft_logits"),),
@@ -318,10 +318,17 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
         requests.target_logits = np.round(requests.target_logits)
     requests = _fewer_steps(_fused.raw(requests), shape)
     limited = (shape.synthetic or shape.exact) and op != "verify_greedy"
-    k, p = _fused.some_limits(rng, shape.vocab, shape.edges, by_mass=not shape.draft)
+    k, p = _fused.some_limits(rng, shape.vocab, shape.edges, by_mass=not shape.draft, special=shape.special)
     given = _fused.limits(requests, k, p) if limited else {}
     if shape.exact and "top_k" in given:
         requests = _fused.draft_at_limit(requests, given["top_k"])
+    if shape.special and op != "verify_greedy":
+        _fused.infinite_rows(rng, requests)
+        if limited and not shape.sure:
+            given, kept = _fused.limits_of_ties(requests, given)
+            requests = _fused.adjacent_ties(requests, kept, every=2)
+    if draft and shape.draft and shape.synthetic:
+        given["draft_normaliser"] = _fused.draft_normalisers(requests)
     compare = {} if op == "verify_greedy" else _fused.by_rule(op)
     same = (("target_logits", "draft_logits"),) if draft else ()
     values = requests.arguments(contracts.load(op), **given)

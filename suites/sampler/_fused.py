@@ -15,6 +15,7 @@ import numpy as np
 from verispec.cases.request_state import Array, RequestBatch
 from verispec.judge import Compare, OpUnderTest, assert_same
 from verispec.reference.oracle._fused import OUTPUTS, allowed_results
+from verispec.reference.oracle._request_state import clean, logsumexp
 
 REACH = "the reference's samplers verify every batch this way"
 
@@ -109,19 +110,80 @@ def draft_at_limit(requests: RequestBatch, ks: Array) -> RequestBatch:
     return requests
 
 
-def some_limits(rng: np.random.Generator, vocab: int, edges: Any, *, by_mass: bool) -> tuple[Any, Any]:
+def draft_normalisers(requests: RequestBatch) -> Array:
+    """Return the log-sum-exp of every draft row of every state, at the state's temperature, [R, K]."""
+    assert requests.draft_logits is not None
+    scale = np.where(requests.temperature == 0, 1.0, requests.temperature)[:, None, None]
+    return np.asarray(logsumexp(clean(requests.draft_logits) / scale))
+
+
+def adjacent_ties(requests: RequestBatch, ks: Array, every: int = 1) -> RequestBatch:
+    """Make tokens of adjacent ids the likeliest of each row, two more than k, all equal; draft those at the limit.
+
+    The drafts are in turn the first one that is dropped, the last one that is kept, and the first of all. The ids are
+    on both sides of a multiple of 128 where the row is long enough.
+
+    Args:
+        requests: the batch; its rows and drafts are changed, where k leaves room for two more tokens.
+        ks: number of kept tokens by state.
+        every: step from one changed request to the next.
+    """
+    vocab = requests.target_logits.shape[1]
+    for b in range(0, requests.requests, every):
+        state = requests.idx_mapping[b]
+        k = int(ks[state])
+        if state < 0 or not 0 < k <= vocab - 2:
+            continue
+        for step in range(requests.drafts(b) + 1):
+            row = requests.row(b, step)
+            begin = max(min(128 * (1 + row % 2), vocab - 2) - k, 0)
+            requests.target_logits[row, begin : begin + k + 2] = 40
+            if step < requests.drafts(b):
+                requests.draft_sampled[row + 1] = begin + (k, k - 1, 0)[(b + step) % 3]
+    return requests
+
+
+def limits_of_ties(requests: RequestBatch, given: dict[str, Any]) -> tuple[dict[str, Any], Array]:
+    """Return limits by state, and the number of tokens that they keep of rows of `adjacent_ties`.
+
+    Top-p alone keeps one to three of them for every second request.
+    """
+    if "top_k" in given:
+        return given, given["top_k"]
+    masses = given["top_p"].astype(np.float64)
+    kept = 1 + np.arange(len(masses)) % 3
+    states = requests.idx_mapping[::2]
+    states = states[states >= 0]
+    masses[states] = (kept[states] - 0.5) / (kept[states] + 2)
+    return given | {"top_p": masses}, kept
+
+
+def infinite_rows(rng: np.random.Generator, requests: RequestBatch) -> None:
+    """Give one or two tokens of some target rows the logit positive infinity; every second draft of these is one."""
+    rows, vocab = requests.target_logits.shape
+    for row in np.flatnonzero(rng.random(rows) < 0.1):
+        places = rng.integers(0, vocab, 2)
+        requests.target_logits[row, places] = np.inf
+        if row % 2 and row + 1 < rows and requests.draft_sampled[row + 1] >= 0:
+            requests.draft_sampled[row + 1] = places[0]
+
+
+def some_limits(
+    rng: np.random.Generator, vocab: int, edges: Any, *, by_mass: bool, special: bool = False
+) -> tuple[Any, Any]:
     """Return lists of top-k and of top-p, one of them None at times.
 
     Args:
         rng: source of the choice.
         vocab: vocabulary size V.
         edges: ids of the likeliest tokens, which top-k then keeps a few of; empty for any limits.
-        by_mass: True takes top-p alone if there are `edges`, False top-k.
+        by_mass: True takes top-p alone if there are `edges` or `special` rows, False top-k.
+        special: True for rows with special values.
     """
     some = [1, 2, -1, 3, 4, 0] if edges else [0, max(vocab // 2, 1), -1, max(vocab - 1, 1), 1, 2]
     masses = [0.9, 1.0, 0.5, 0.6]
     kinds = [(some, masses), (some, None), (None, masses)]
-    if edges:
+    if edges or special:
         kinds = kinds[2:] if by_mass else kinds[:2]
     return kinds[rng.integers(len(kinds))]
 

@@ -140,14 +140,22 @@ def dtypes_of_rows(op: OpUnderTest, call: MadeCall) -> list[dict[str, str]]:
     quick=False,
 )
 def test_special_values_in_every_thread(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
-    """Padding, ids past the vocabulary, NaN and minus infinity, in work enough for every kernel to share it out."""
+    """Padding, ids past the vocabulary, NaN and infinity, in work enough for every kernel to share it out.
+
+    The other call has limits, and rows with blocks in which no token is possible.
+    """
     requests, vocab = (9, 70) if is_slow(engine) else (48, 1200)
-    call = make(subject, seed, some_requests(seed, requests, vocab, "plain", special=True))
+    calls = [
+        make(subject, seed, some_requests(seed, requests, vocab, mode, special=True, left=left))
+        for mode, left in (("plain", ""), ("both", "range"))
+    ]
     with openmp_threads(1):
-        if not is_right(op, call):
-            raise Inconclusive("one thread is wrong already, so that several show nothing about threads")
+        right = [call for call in calls if is_right(op, call)]
+    if not right:
+        raise Inconclusive("one thread is wrong already, so that several show nothing about threads")
     with openmp_threads(3):
-        check(op, call)
+        for call in right:
+            check(op, call)
 
 
 def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:
@@ -213,8 +221,20 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
         check(op, call)
     check(op, make(subject, seed, BatchShape(counts * 3, vocab, left="ends", temperature=1.0)))
     call = make(subject, seed, BatchShape(counts, vocab, left="ends"))
-    if "top_k" in {param.name for param in op.contract.params}:  # more than 16 bits tell apart are kept
+    names = {param.name for param in op.contract.params}
+    if "top_k" in names:  # more than 16 bits tell apart are kept
         call.values["top_k"] = np.full(len(call.values["temperature"]), vocab - 100)
+    mass = next((name for name in ("top_p", "p") if name in names), None)
+    if mass:  # by top-p alone too, of tokens that weigh nearly the same
+        flat = make(subject, seed, BatchShape(counts, vocab, temperature=1.0, synthetic=True))
+        logits = flat.values.get("target_logits", flat.values.get("logits"))
+        logits[:] = np.random.default_rng(seed).permuted(
+            np.broadcast_to(np.arange(vocab) / vocab, logits.shape), axis=1
+        )
+        states = len(flat.values.get("temperature", logits))
+        limits = {"top_k": None, "k": None, mass: np.full(states, 0.9995, np.float32)}
+        flat.values.update({name: value for name, value in limits.items() if name in names})
+        check(op, flat)
     for dtypes in dtypes_of_rows(op, call):
         announce(", ".join(f"{name} {dtype}" for name, dtype in dtypes.items()))
         check(op, held(call, dtypes), dtypes=dtypes)

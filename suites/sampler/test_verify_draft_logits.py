@@ -9,8 +9,18 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
 from verispec.judge import OpUnderTest, assert_same
-from verispec.reference.oracle._request_state import clean, logsumexp
-from verispec.suites.sampler._fused import EVERY_LIMIT, REACH, adjacent, cluster, draft_at_limit, limits, raw, verify
+from verispec.suites.sampler._fused import (
+    EVERY_LIMIT,
+    REACH,
+    adjacent,
+    adjacent_ties,
+    cluster,
+    draft_at_limit,
+    draft_normalisers,
+    limits,
+    raw,
+    verify,
+)
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -134,6 +144,10 @@ def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) ->
     given = limits(requests, int(k), None if p is None else float(p))
     verify(op, requests, **given)
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
+    tied = adjacent_ties(requests, given["top_k"])
+    verify(op, tied, **given)
+    if p is None:  # of k + 2 tokens with the whole mass, top-p keeps k
+        verify(op, tied, **limits(requests, p=(int(k) - 0.5) / (int(k) + 2)))
 
 
 @case("VDL-5", check="neighbours in float32", p=["0.3", "0.7"], reach="quantised logits tie")
@@ -254,23 +268,14 @@ def test_requests_are_independent(op: OpUnderTest, seed: int, limited: str) -> N
 @case("VDL-16", temperature=["0.7", "1"], reach="the drafter hands over its normaliser")
 def test_the_normaliser_of_the_drafter(op: OpUnderTest, seed: int, temperature: str) -> None:
     requests = far(drafted(seed, "ragged", 300, temperature=float(temperature)), 3.0)
-    verify(op, requests, draft_normaliser=normalisers(requests))
+    verify(op, requests, draft_normaliser=draft_normalisers(requests))
 
 
 @case("VDL-16", check="the number decides", reach="the drafter hands over its normaliser")
 def test_the_normaliser_is_taken_as_it_is(op: OpUnderTest, seed: int) -> None:
     """Too large a number makes q small: every draft passes that would fail otherwise."""
     requests = far(drafted(seed, "ragged", 300, temperature=1.0))
-    verify(op, requests, draft_normaliser=normalisers(requests) + 40.0)
-
-
-def normalisers(requests: RequestBatch) -> Any:
-    """Return the log-sum-exp of every draft row of every state, [R, K]."""
-    assert requests.draft_logits is not None
-    scale = np.where(requests.temperature == 0, 1.0, requests.temperature)
-    return np.array(
-        [[logsumexp(clean(row) / t) for row in rows] for rows, t in zip(requests.draft_logits, scale, strict=True)]
-    )
+    verify(op, requests, draft_normaliser=draft_normalisers(requests) + 40.0)
 
 
 @case("VDL-17", target=[45, 8200], reach="MiMo v2.5 Pro with DFlash")

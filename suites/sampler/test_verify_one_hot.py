@@ -9,7 +9,17 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
 from verispec.judge import OpUnderTest, assert_same
-from verispec.suites.sampler._fused import EVERY_LIMIT, REACH, adjacent, cluster, draft_at_limit, limits, raw, verify
+from verispec.suites.sampler._fused import (
+    EVERY_LIMIT,
+    REACH,
+    adjacent,
+    adjacent_ties,
+    cluster,
+    draft_at_limit,
+    limits,
+    raw,
+    verify,
+)
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -94,6 +104,10 @@ def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) ->
     given = limits(requests, int(k), None if p is None else float(p))
     verify(op, requests, **given)
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
+    tied = adjacent_ties(requests, given["top_k"])
+    verify(op, tied, **given)
+    if p is None:  # of k + 2 tokens with the whole mass, top-p keeps k
+        verify(op, tied, **limits(requests, p=(int(k) - 0.5) / (int(k) + 2)))
 
 
 @case("VOH-4", check="neighbours in float32", p=["0.3", "0.7"], reach="quantised logits tie")

@@ -7,10 +7,26 @@ from pathlib import Path
 import pytest
 
 from verispec.errors import VerispecError
-from verispec.mutants import campaign, measured, results
+from verispec.mutants import campaign, measured, plugin, results
 from verispec.mutants.campaign import Campaign, CampaignPlan, command_of
 from verispec.mutants.layers import LAYERS
 from verispec.mutants.model import Mutant, MutantResult, Verdict
+
+
+class FakeJob:
+    """As much of a job as the choice of a mutant's cases needs."""
+
+    device = ""
+    limit = 60.0
+
+    @property
+    def active(self) -> "FakeJob":
+        return self
+
+    @staticmethod
+    def keys(mutant: Mutant) -> list[int]:
+        return [mutant.number]
+
 
 CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
 
@@ -129,3 +145,13 @@ def test_which_cases_must_be_the_first_of_a_process() -> None:
     """A case that compares late calls with the oracle alone need not be."""
     ids = [f"sampler/gumbel_sample:ANY-4:check=hundred calls{of}" for of in (" of each layout", " of each dtype", "")]
     assert [measured.compares_with_first_calls(case) for case in ids] == [True, True, False]
+
+
+@pytest.mark.parametrize(("trigger", "ends"), [("repeated", [True, True, False]), ("always", [False, True, False])])
+def test_cases_that_compare_first_calls_have_a_process_each(trigger: str, ends: list[bool]) -> None:
+    """A mutant that acts from the hundredth evaluation on would change the first calls of a second such case."""
+    mutant = Mutant("cpp", "a.cpp", 1, 1, "constant", "1", "2", "1", 0, ("op",), trigger)
+    comparing, other = "sampler/op:ANY-4:check=hundred calls of each dtype", "sampler/op:ANY-4:check=hundred calls"
+    state = plugin._State(mutant, FakeJob(), {0: [comparing, other]}, {comparing: 1.0, other: 0.5}, {})
+    records = [(comparing, "pass"), (other, "fail"), (other, "pass")]
+    assert [state.ends_process({"case": case, "outcome": outcome}) for case, outcome in records] == ends

@@ -288,14 +288,14 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
                 if not state.cases:
                     write(state.result())
                     continue
-                child = _fork(job, items, state.cases, limit, state.mutant, state.is_enough)
+                child = _fork(job, items, state.cases, limit, state.mutant, state.ends_process)
                 states[child.pipe] = state
                 pool.add(child)
             for child in pool.wait():
                 state = states.pop(child.pipe)
                 state.take(child.results)
                 if state.rest():
-                    again = _fork(job, items, state.rest(), limit, state.mutant, state.is_enough)
+                    again = _fork(job, items, state.rest(), limit, state.mutant, state.ends_process)
                     states[again.pipe] = state
                     pool.add(again)
                     continue
@@ -326,11 +326,11 @@ class _State:
         else:
             cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
 
-        is_late = mutant.trigger == "repeated"
+        self.is_late = mutant.trigger == "repeated"
 
         def order(case: str) -> tuple[bool, bool, int, float]:
             # A case that compares first calls with late ones must be the first of its process.
-            is_first = is_late and measured.compares_with_first_calls(case)
+            is_first = self.is_late and measured.compares_with_first_calls(case)
             return (not self.is_own(case), not is_first, -kills.get((mutant.file, case), 0), times[case])
 
         self.cases: list[str] = []
@@ -349,6 +349,11 @@ class _State:
 
     def is_enough(self, record: dict[str, Any]) -> bool:
         return str(record["outcome"]) == "fail"
+
+    def ends_process(self, record: dict[str, Any]) -> bool:
+        """Return True after a failure, and after a case whose hundred calls would be the next one's first calls."""
+        is_used = self.is_late and measured.compares_with_first_calls(record["case"])
+        return is_used or self.is_enough(record)
 
     def take(self, results: list[dict[str, Any]]) -> None:
         for record in results:
