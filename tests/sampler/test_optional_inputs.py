@@ -1,5 +1,6 @@
-"""The calls that every op is tested with give each optional input, and leave it out: of one never given no stride,
-thread or late request is tested.
+"""The calls that every op is tested with give each optional input, and leave it out.
+
+Strides, threads and late requests of an input that no call gives are not tested.
 """
 
 from __future__ import annotations
