@@ -227,7 +227,7 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
     mass = next((name for name in ("top_p", "p") if name in names), None)
     if mass:  # by top-p alone too, of tokens that weigh nearly the same
         flat = make(subject, seed, BatchShape(counts, vocab, temperature=1.0, synthetic=True))
-        logits = flat.values.get("target_logits", flat.values.get("logits"))
+        logits = flat.values["target_logits" if "target_logits" in names else "logits"]
         logits[:] = np.random.default_rng(seed).permuted(
             np.broadcast_to(np.arange(vocab) / vocab, logits.shape), axis=1
         )
