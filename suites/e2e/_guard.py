@@ -67,6 +67,7 @@ class GuardedGenerator:
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
         check_known(results, self._vocab_size)
+        check_kinds(results)
         if self._announce is not None:
             pairs = zip(requests, results, strict=False)
             self._announce([(request.prompt_token_ids, result.token_ids) for request, result in pairs])
@@ -150,3 +151,23 @@ def check_known(results: Sequence[GenerationResult], vocab_size: int) -> None:
                 if not 0 <= token < vocab_size:
                     message = f"request {index} emitted {token} at position {place}; there are {vocab_size} tokens"
                     raise Mismatch(Failure(Kind.VALUE, message, details={"position": place}))
+
+
+def check_kinds(results: Sequence[GenerationResult]) -> None:
+    """Check that the kinds of a result's tokens are those that its steps make them, where all steps are known."""
+    for index, result in enumerate(results):
+        for sample in (result, *result.samples):
+            kinds = kinds_of(sample)
+            if sample.kinds and len(kinds) == len(sample.token_ids) and sample.kinds != kinds:
+                called, made = [str(kind) for kind in sample.kinds], [str(kind) for kind in kinds]
+                message = f"request {index} has tokens of the kinds {called}, its steps make them {made}"
+                raise Mismatch(Failure(Kind.VALUE, message))
+
+
+def kinds_of(result: GenerationResult) -> tuple[TokenKind, ...]:
+    """Return the origin of each token, from the steps of a result; the end of a request may cut the last step."""
+    found: list[TokenKind] = []
+    for step in result.steps:
+        last = TokenKind.BONUS if step.accepted == step.drafted else TokenKind.RECOVERED
+        found += [TokenKind.ACCEPTED] * step.accepted + [last if step.drafted else TokenKind.PLAIN]
+    return tuple(found[: len(result.token_ids)])

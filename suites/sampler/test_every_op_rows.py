@@ -59,7 +59,7 @@ def test_edges_of_many_blocks_and_of_many_rows(
 ) -> None:
     """Rows of more than 64 blocks, and copies of a few rows of eight and of two blocks, a hundred rows and more."""
     few = (2, 1, 3, 0)
-    groups: list[tuple[tuple[int, ...], int, int]] = [((2, 1), 65, 1), (few, 8, 12), (few, 2, 100)]
+    groups: list[tuple[tuple[int, ...], int, int]] = [((2, 1) * 3, 65, 1), (few, 8, 12), (few, 2, 100)]
     if is_slow(engine) or subject in DRAWN_PER_ID:
         groups = [((1,), 9, 1), (few, 2, 2)]
     for counts, blocks, copies in groups:

@@ -70,6 +70,19 @@ def test_no_reciprocal_of_noise_is_too_large(op: OpUnderTest, seed: int, draft: 
     check(op, batch)
 
 
+@case("SRT-1", check="close scores", draft=DRAFT)
+def test_scores_that_a_logarithm_confuses(op: OpUnderTest, seed: int, draft: str) -> None:
+    """The largest score is by 2^-21 above the others: four roundings of a product, and less than one of a logarithm."""
+    batch = rng_batch(seed, "ragged", draft)
+    rng = np.random.default_rng(seed)
+    rows(batch, 2.0**-60, 2.0**-61)
+    batch.inv_q[:] = 2.0**60 * np.exp(rng.normal(size=(len(batch.inv_q), 1)))
+    best = rng.integers(1, batch.inv_q.shape[1], len(batch.inv_q))
+    batch.inv_q[np.arange(len(best)), best] *= 1 + 2.0**-21
+    batch.draft_token_ids[:] = 0
+    check(op, batch)
+
+
 @case("SRT-2", counts=["one", "even", "ragged", "gaps", "wide", "longest"], reach=REACH)
 def test_argmax_without_the_draft_token(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, rng_batch(seed, counts, "absent"))

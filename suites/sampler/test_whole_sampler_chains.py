@@ -107,3 +107,25 @@ def test_top_k_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, vocab:
     if seen != set(tokens[:k]):
         message = f"top_k = {k} keeps {sorted(tokens[:k])} of {vocab} tokens; emitted were {sorted(seen)}"
         raise Mismatch(Failure(Kind.VALUE, message))
+
+
+@case("WS-10", family=FAMILIES, draft=["present", "absent"], check="bonus after its draft", reach=REACH)
+def test_a_bonus_token_may_be_the_last_draft(sampler: SamplerUnderTest, seed: int, draft: str) -> None:
+    """All drafts are accepted, and the bonus row gives the last draft and another token one half each.
+
+    Of 128 bonus tokens 29 to 99 are drafts, but for a chance of 2e-10: no draft is left out of the row behind it.
+    """
+    step = random_sampler_batch(np.random.default_rng(seed), [2] * REQUESTS, draft=draft == "present")
+    step.logits.clamp_(max=4.0)
+    for b, ids in enumerate(step.draft_token_ids):
+        own = step.logits[rows_of(step, b)]
+        own[[0, 1, 2], [*ids, ids[-1]]] = 40.0
+        own[2, ids[-1] - 1] = 40.0
+        if step.draft_probs is not None:
+            probs = step.draft_probs[2 * b : 2 * b + 2]
+            probs[:] = 0.0
+            probs[[0, 1], list(ids)] = 1.0
+    repeated = sum(tokens[-1] == ids[-1] for tokens, ids in zip(sampler(step), step.draft_token_ids, strict=True))
+    if not 29 <= repeated <= 99:
+        message = f"{repeated} of {REQUESTS} bonus tokens are their last draft, which has a probability of 0.5"
+        raise Mismatch(Failure(Kind.VALUE, message))

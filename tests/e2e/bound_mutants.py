@@ -89,14 +89,34 @@ class DraftsAtLeastWarm(CPURunner):
         )
 
 
+class FullChunkSamples(CPURunner):
+    """A chunk that fills the budget of a step samples, although one token of the prompt is left."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        scheduler: Any = self._scheduler
+        part = scheduler._part
+
+        def early(request: Any, budget: int) -> Any:
+            found = part(request, budget)
+            left = request.num_tokens - request.num_computed - 1
+            if found is None or not found.num_tokens == left == scheduler.token_budget:
+                return found
+            return found._replace(samples=True, drafts=True)
+
+        scheduler._part = early
+
+
 logprobs_of_the_first = engine_with(LogprobsOfTheFirst)
 samples_of_seed_zero = engine_with(SamplesOfSeedZero)
 one_end_before_min_tokens = engine_with(OneEndBeforeMinTokens)
 warm_prompt_logprobs = engine_with(WarmPromptLogprobs)
 slots_sample_a_copy = engine_with(SlotsSampleACopy)
 drafts_at_least_warm = engine_with(DraftsAtLeastWarm)
+full_chunk_samples = engine_with(FullChunkSamples)
 four_stop_tokens = changing(stop_token_ids=lambda request: request.stop_token_ids[:4])
 two_stop_strings = changing(stop=lambda request: request.stop[:2])
 few_biases = changing(logit_bias=lambda request: dict(islice(request.logit_bias.items(), 32)))
 cold_is_greedy = changing(temperature=lambda request: request.temperature if request.temperature >= 0.3 else 0.0)
 at_most_two = changing(temperature=lambda request: min(request.temperature, 2.0))
+two_decimals = changing(temperature=lambda request: round(request.temperature, 2))

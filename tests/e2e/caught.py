@@ -16,6 +16,10 @@ CAUGHT: dict[str, list[str]] = {
     "bound_mutants:few_biases": ["parameters:GEN-21:parameter=logit bias;draft=eagle3 k=3;sampling=greedy"],
     "bound_mutants:cold_is_greedy": ["parameters:GEN-23:parameter=top-k;draft=none"],
     "bound_mutants:at_most_two": ["independence:GEN-5:draft=none;memory=preemption;check=numbers"],
+    "bound_mutants:full_chunk_samples": [
+        "limits:GEN-11:draft=none;memory=blocks of 32, chunks of 24;check=around a chunk",
+    ],
+    "bound_mutants:two_decimals": ["logprobs:GEN-30:draft=none;mode=processed"],
     "condition_mutants:chain_state_kept": ["greedy:GEN-14:draft=eagle3 k=5;check=chains"],
     "condition_mutants:draws_for_all": ["sampled:GEN-12:draft=draft_model k=3;memory=blocks of 32, chunks of 24"],
     "condition_mutants:prompt_logprobs_again": ["logprobs:GEN-31:draft=none;memory=preemption"],

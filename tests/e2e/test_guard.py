@@ -1,4 +1,4 @@
-"""The guard around generators: requests that an engine changes."""
+"""The guard around generators: requests that an engine changes, and kinds of tokens that its steps do not make."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SpeculativeStep,
+    TokenKind,
+)
 from verispec.judge import Kind, Mismatch
 from verispec.suites.e2e._guard import GuardedGenerator
 
@@ -48,3 +54,27 @@ def test_a_changed_request_fails_and_leaves_the_cases_own_alone(change: Any) -> 
 def test_requests_that_stay_as_they_are_pass() -> None:
     results = GuardedGenerator(_Changing(lambda request: None), 8).generate(requests())  # type: ignore[arg-type]
     assert [result.token_ids for result in results] == [(1,), (1,)]
+
+
+ACCEPTED, RECOVERED = TokenKind.ACCEPTED, TokenKind.RECOVERED
+
+
+class _Stopping:
+    """Ends a step of three accepted drafts and a recovered token at its second token."""
+
+    def __init__(self, kinds: tuple[TokenKind, ...]) -> None:
+        self._kinds = kinds
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> list[GenerationResult]:
+        steps = (SpeculativeStep(4, 3),)
+        return [GenerationResult((1, 2), FinishReason.STOP, kinds=self._kinds, steps=steps) for _ in requests]
+
+
+@pytest.mark.parametrize("kinds", [(ACCEPTED, ACCEPTED), ()], ids=["accepted", "not reported"])
+def test_kinds_that_the_steps_make_pass(kinds: tuple[TokenKind, ...]) -> None:
+    GuardedGenerator(_Stopping(kinds), 8).generate(requests())  # type: ignore[arg-type]
+
+
+def test_kinds_of_a_step_that_a_stop_token_cuts_fail() -> None:
+    with pytest.raises(Mismatch, match="its steps make them"):
+        GuardedGenerator(_Stopping((ACCEPTED, RECOVERED)), 8).generate(requests())  # type: ignore[arg-type]

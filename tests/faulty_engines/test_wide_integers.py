@@ -16,6 +16,7 @@ ENGINE = registry.resolve("reference")
 NEXT, EXPAND = "eagle_prepare_next_token_padded", "expand_batch_to_tokens"
 INPUTS = "copy_and_expand_eagle_inputs"
 STEP = "eagle_step_slot_mapping_metadata"
+GREEDY = "rejection_greedy_sample"
 
 
 def backup_of_32_bits(**arguments: Any) -> None:
@@ -37,8 +38,21 @@ def padding_of_32_bits(**arguments: Any) -> None:
     cpu.op(STEP)(**{**arguments, "PAD_ID": low})
 
 
+def ids_compared_as_float32(**arguments: Any) -> None:
+    """Accept drafts that float32 cannot tell from the argmax."""
+    drafts, argmax = arguments["draft_token_ids_ptr"], arguments["target_argmax_ptr"]
+    taken = torch.where(drafts.float() == argmax.float(), argmax.to(drafts.dtype), drafts)
+    cpu.op(GREEDY)(**{**arguments, "draft_token_ids_ptr": taken})
+
+
 @pytest.mark.parametrize(
-    ("op", "fault"), [(NEXT, backup_of_32_bits), (EXPAND, late_values_through_a_double), (STEP, padding_of_32_bits)]
+    ("op", "fault"),
+    [
+        (NEXT, backup_of_32_bits),
+        (EXPAND, late_values_through_a_double),
+        (STEP, padding_of_32_bits),
+        (GREEDY, ids_compared_as_float32),
+    ],
 )
 def test_fewer_bits_are_seen(op: str, fault: Any) -> None:
     check_wide(OpUnderTest(contracts.load(op), cpu.op(op)), ENGINE, 1, op, "plain")
