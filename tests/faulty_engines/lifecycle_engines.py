@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -223,6 +224,15 @@ class RejectsEveryCall(Broken):
 
     def expand(self, **arguments: Any) -> None:
         raise UnsupportedCall("not on this machine")
+
+
+class IsKilled(Broken):
+    """Is ended from outside in one case, as by a system without memory."""
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            os.kill(os.getpid(), signal.SIGKILL)
+        correct(**arguments)
 
 
 class CrashesInEveryCase(Broken):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import time
@@ -14,6 +15,7 @@ from judging import OP, THE_ONE, verdict_on
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.report.verdict import RunSummary
+from verispec.run import supervisor
 from verispec.run.session import Brakes
 
 pytestmark = pytest.mark.timeout(600)
@@ -120,6 +122,19 @@ def test_what_an_engine_raises_costs_one_case(engine: str, kind: str, message: s
     assert found[0] == kind
     assert found[1].startswith(message)
     assert len(found[1]) < 10_000
+
+
+def test_a_killed_process_fails_its_case(tmp_path: Path) -> None:
+    assert one_failure(result_of("IsKilled", tmp_path)) == ("crash", "the process was ended by SIGKILL (Killed)")
+
+
+def test_a_case_that_memory_does_not_hold_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has too little memory says nothing about the engine."""
+    monkeypatch.setattr(supervisor, "ended_for_memory", itertools.count().__next__)
+    summary = result_of("IsKilled", tmp_path)
+    (left,) = (record for record in summary.run.records if record.outcome != "pass")
+    assert (left.id, left.outcome) == (THE_ONE, "inconclusive")
+    assert left.reason == f"{supervisor.NO_MEMORY}; run this case where more is free"
 
 
 def test_closed_streams_harm_nothing(tmp_path: Path) -> None:

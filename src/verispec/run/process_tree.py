@@ -101,3 +101,12 @@ def _living() -> list[tuple[int, int]]:
                 if fields[0] not in "ZX":
                     found.append((int(entry), int(fields[1])))
     return found
+
+
+def ended_for_memory() -> int:
+    """Return how many processes the system has ended because memory ran out; only Linux tells, elsewhere it is 0."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -47,7 +47,7 @@ from verispec.run.events import (
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, crash_of, last_lines
 from verispec.run.plan import SHRINK_TIMEOUT, Plan, start_server
-from verispec.run.process_tree import kill_descendants, send_signal, waited_for_processor
+from verispec.run.process_tree import ended_for_memory, kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import SAVED, UNDECIDED
 from verispec.run.requirements import require_packages
 from verispec.saved_calls.places import keep_launch, sweep, tidy
@@ -64,6 +64,7 @@ COLLECT_TIMEOUT = 600.0
 """Seconds for importing the suites and collecting their cases."""
 FRUITLESS = 2
 """Workers in a row that may end without a result before the run gives up."""
+NO_MEMORY = "the system ended the process, as memory ran out"
 
 
 class Phase(StrEnum):
@@ -123,6 +124,7 @@ class Supervisor:
         self._fruitless = 0
         self._described = self._rechecking = self._decided = False
         self._rejected: dict[tuple[str, str], str] = {}
+        self._ended_for_memory = ended_for_memory()
 
     def collect(self) -> Collected:
         """Return the cases of the plan, without starting the engine."""
@@ -304,12 +306,15 @@ class Supervisor:
         if status == CANNOT_WRITE:
             raise self._cannot_write(last_lines(worker_log(self._scratch, pid)))
         how = f"no answer within {self._limit(worker.phase):g} s" if worker.asked else _ending(status)
+        is_memory = status == -signal.SIGKILL and not worker.asked and self._memory_ran_out()
+        if is_memory:
+            how = NO_MEMORY
         match worker.phase:
             case Phase.START:
                 raise self._cannot_start(how, pid)
             case Phase.CASE | Phase.SHRINK:
                 worker.fruitful = True
-                yield self._crash(worker, pid, how)
+                yield self._undecided(worker, pid) if is_memory else self._crash(worker, pid, how)
             case Phase.CLOSE if worker.asked or status:
                 yield Warned(f"close() of the engine: {how}")
             case Phase.BETWEEN if (worker.asked or status) and status != exits.CANNOT_TELL:
@@ -321,6 +326,19 @@ class Supervisor:
         self._queue.put(left)
         if set(self._waiting).difference(*(other.taken for other in self._workers.values())) and not self._forks:
             self._fork()
+
+    def _memory_ran_out(self) -> bool:
+        """Return True if the system has ended a process for its memory since the last such end of a worker."""
+        before, self._ended_for_memory = self._ended_for_memory, ended_for_memory()
+        return self._ended_for_memory > before
+
+    def _undecided(self, worker: _Worker, pid: int) -> CaseEnded | Rechecked:
+        """Leave a case undecided that needs more memory than the machine has: no fault of the engine is seen."""
+        if self._plan.record:
+            tidy(self._plan.record, pid)
+        reason = f"{NO_MEMORY}; run this case where more is free"
+        seconds = round(time.monotonic() - worker.since, 6)
+        return self._result({**worker.record, "outcome": "inconclusive", "seconds": seconds, "reason": reason})
 
     def _crash(self, worker: _Worker, pid: int, how: str) -> CaseEnded | Rechecked:
         path, begin = worker_log(self._scratch, pid), worker.log_from
