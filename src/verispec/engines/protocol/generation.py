@@ -353,7 +353,7 @@ class GenerationResult:
     Attributes:
         token_ids: emitted tokens.
         finish_reason: reason for the end of the request.
-        kinds: origin of each token; empty if the engine does not report it.
+        kinds: origin of each token, as its step makes it; empty if the engine does not report it.
         steps: one entry per target forward pass that emitted; empty if the engine does not report them.
         logprobs: one entry per token if the request asks for them.
         preemptions: number of times that the request lost its KV blocks and was computed again.
