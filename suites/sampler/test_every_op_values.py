@@ -110,7 +110,7 @@ def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, s
             far[name] = [value + offsets, value + abs(offsets)] if dtypes else [value + abs(offsets)]
     far |= {name: [values[name] + 3 * FAR] for name in FREE.get(contract.name, ()) if type(values[name]) is int}
     changes = [[{name: candidate} for candidate in candidates] for name, candidates in far.items()]
-    # What is compared is far away together: such numbers differ by less than a float32 or a double rounds.
+    # Numbers that are compared are far away together: they differ by less than a float32 or a double rounds.
     shift = 3 * (FAR if dtypes else 2**24)
     together = {
         n: values[n] + np.asarray(shift, dtype=values[n].dtype) for n in WIDE[contract.name] if values[n] is not None
