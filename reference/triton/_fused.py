@@ -338,7 +338,7 @@ def launch(
     }
     target = FusedTarget(logits, *logits.stride())
     is_limited = top_k is not None or top_p is not None
-    with lent_scratch(logits.device, rows, splits, is_limited) as (chunks, tickets, of_limits):
+    with lent_scratch(logits.device, rows, splits, requests.count if is_limited else 0) as (chunks, tickets, of_limits):
         read = (chunks, tickets, target, draft, requests)
         is_small = requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]
         if is_small and not is_limited:

@@ -22,8 +22,6 @@ from ._threshold_search import CHUNK, Search, make_search
 from ._thresholds import Thresholds, make_thresholds
 
 UNREJECTED: tl.constexpr = tl.constexpr(2**30)
-KEPT_PLACES = 32 << 20
-"""Tokens of a batch with limits up to which memory for the places of gathered tokens is kept, two bytes each."""
 
 
 class Tickets(NamedTuple):
@@ -51,17 +49,17 @@ class Scratch(NamedTuple):
     limits: LimitScratch | None
 
 
-def _make_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Scratch:
+def _make_scratch(device: Any, rows: int, splits: int, limited: int) -> Scratch:
     top, total, draft_top, draft_total = torch.empty((4, rows, splits), dtype=torch.float32, device=device).unbind()
     tiles = torch.empty((rows, splits * (CHUNK.value // TILE.value)), dtype=torch.float32, device=device)
     best = torch.empty((rows, splits), dtype=torch.int32, device=device)
     tickets = Tickets(*torch.empty((4, rows), dtype=torch.int32, device=device).unbind())
     _clear(tickets)
     chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
-    if not is_limited:
+    if not limited:
         return Scratch(chunks, tickets, None)
     search = make_search(rows, splits, device, tops=top, totals=total, tiles=tiles)
-    gathered = make_gathered(rows, splits, device, KEPT_PLACES)
+    gathered = make_gathered(rows, splits, limited, device)
     return Scratch(chunks, tickets, LimitScratch(search, make_thresholds(rows, device), gathered))
 
 
@@ -71,17 +69,23 @@ def _clear(tickets: Tickets) -> None:
     tickets.rejected.fill_(UNREJECTED.value)
 
 
-_kept: dict[tuple[Any, int, int, bool], Scratch] = {}
+_kept: dict[tuple[Any, int, int, int], Scratch] = {}
 
 
 @contextmanager
-def lent_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Iterator[Scratch]:
+def lent_scratch(device: Any, rows: int, splits: int, limited: int) -> Iterator[Scratch]:
     """Lend the scratch of a device, made once per size: tickets start at zero, and every launch leaves them so.
 
     Tickets are cleared after a launch that failed, whose first programs may have run. A graph that is captured before
     the first call of its size gets scratch of its own, cleared by every replay.
+
+    Args:
+        device: device of the logits.
+        rows: rows of the batch.
+        splits: chunks of a row.
+        limited: requests of a batch with limits, else 0.
     """
-    key = (device, triton.next_power_of_2(rows), splits, is_limited)
+    key = (device, triton.next_power_of_2(rows), splits, triton.next_power_of_2(limited))
     scratch = _kept.get(key)
     if scratch is None:
         scratch = _make_scratch(*key)

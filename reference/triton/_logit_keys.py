@@ -145,3 +145,13 @@ def value_of(key):
 def weight(x, top, scale):
     """Return exp((x - top) * scale), also if both are infinite."""
     return tl.where(x == top, 1.0, exp((x - top) * scale))
+
+
+@triton.jit
+def weights(x, top, scale):
+    """Return the weights of logits whose maximum is `top`; minus infinity weighs nothing."""
+    if (top > float("-inf")) & (top < float("inf")) & (scale < float("inf")):
+        found = exp((x - top) * scale)
+    else:
+        found = tl.where(x > float("-inf"), weight(x, top, scale), 0.0)
+    return found

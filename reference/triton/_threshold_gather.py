@@ -9,61 +9,69 @@ import triton
 import triton.language as tl
 
 from ._launches import launch
-from ._logit_keys import KeyRows, limits, load_ordered, scale_of_row, weight
+from ._logit_keys import KeyRows, limits, load_ordered, scale_of_row, weight, weights
 from ._threshold_search import CHUNK, FIELDS, GROUP, GROUPS, HIGH, LOW, Search, needed_row
 
 NEAR: tl.constexpr = tl.constexpr(8)
 """Groups above the lower bound up to which a program reads this many of a chunk, instead of all."""
 PROGRAMS = 2048
 """Programs that fill a device."""
-SPAN = 8
+REGISTERS = 96
+"""Maximum registers per thread, so that five programs share a multiprocessor."""
+SPAN = 4
 """Chunks that a program gathers where rows alone fill the device."""
-RUN: tl.constexpr = tl.constexpr(16)
-"""Tokens of a chunk that are counted together."""
+BITS: tl.constexpr = tl.constexpr(32)
+"""Tokens of a word of bits."""
+WORDS: tl.constexpr = tl.constexpr(CHUNK.value // BITS.value)
 TILE: tl.constexpr = tl.constexpr(256)
 """Tokens whose weights are summed for a draw."""
 TILES: tl.constexpr = tl.constexpr(CHUNK.value // TILE.value)
+LISTED: tl.constexpr = tl.constexpr(CHUNK.value // 8)
+"""Tokens per chunk, on average, up to which those of an interval are listed."""
 
 
 class Gathered(NamedTuple):
-    """Places of the tokens of each row's interval, chunk by chunk, and their numbers."""
+    """Tokens of each row's interval: one bit for every token of a row, and a list of ids for each program."""
 
-    places: Any
-    lengths: Any
+    words: Any
+    listed: Any
 
 
 @triton.jit
-def masses_of(search, rows, x, tops, scale):
-    """Return the weights of logits where they are needed, else 1."""
-    mass = tl.full(x.shape, 1.0, tl.float32)
-    if rows.p is not None or search.tiles is not None:
-        mass = tl.where(x > float("-inf"), weight(x, tops, scale), 0.0)
-    return mass
+def packed(is_in):
+    """Return words of bits for the last axis, which has 32 lanes."""
+    axis: tl.constexpr = len(is_in.shape) - 1
+    bit = tl.full((BITS,), 1, tl.int32) << tl.arange(0, BITS)
+    return tl.sum(tl.where(is_in, bit, 0), axis=axis)
 
 
 @triton.jit
 def gather_few(gathered, search, rows, row, chunk, is_near, count, low, high, has_k, scale):
     """Gather the tokens of the few groups of each chunk that are near, without a look at the others."""
+    NEAR_WORDS: tl.constexpr = GROUP // BITS
     turn = tl.arange(0, NEAR)
     turns = tl.where(is_near, tl.cumsum(is_near.to(tl.int32), axis=1) - 1, NEAR)
     is_turn = turns[:, None, :] == turn[None, :, None]
     near = tl.sum(tl.where(is_turn, tl.arange(0, GROUPS)[None, None, :], 0), axis=2)
     start = chunk[:, None] * CHUNK + near * GROUP
     ids = start[:, :, None] + tl.arange(0, GROUP)[None, None, :]
-    mask = (turn[None, :] < count[:, None])[:, :, None] & (ids < rows.vocabulary)
-    x = load_ordered(rows, row, ids, mask)
-    is_in = ((x > low) & (x <= high)).to(tl.int32)
-    in_group = tl.sum(is_in, axis=2)
-    before = tl.cumsum(in_group, axis=1) - in_group
-    place = before[:, :, None] + tl.cumsum(is_in, axis=2) - 1
+    is_group = turn[None, :] < count[:, None]
+    x = load_ordered(rows, row, ids, is_group[:, :, None] & (ids < rows.vocabulary))
+    is_in = (x > low) & (x <= high)
     is_chunk = chunk < rows.chunks
     at = row * rows.chunks + chunk
-    tl.store(gathered.places + at[:, None, None] * CHUNK + place, ids % CHUNK, mask=is_in > 0)
-    tl.store(gathered.lengths + at, tl.sum(in_group, axis=1), mask=is_chunk)
-    tops = tl.load(search.tops + at, mask=is_chunk, other=float("-inf"))
-    mass = masses_of(search, rows, x, tops[:, None, None], scale)
+    words = packed(tl.reshape(is_in, (is_in.shape[0], NEAR, NEAR_WORDS, BITS)))
+    word = tl.arange(0, WORDS)[None, :]
+    tl.store(gathered.words + at[:, None] * WORDS + word, 0, mask=is_chunk[:, None])
+    tl.debug_barrier()
+    word = near[:, :, None] * NEAR_WORDS + tl.arange(0, NEAR_WORDS)[None, None, :]
+    tl.store(gathered.words + at[:, None, None] * WORDS + word, words, mask=is_group[:, :, None])
+    tops = tl.load(search.tops + at, mask=is_chunk, other=float("-inf"))[:, None, None]
+    mass = tl.full(x.shape, 1.0, tl.float32)
+    if rows.p is not None or search.tiles is not None:
+        mass = tl.where(x > float("-inf"), weight(x, tops, scale), 0.0)
     measure = tl.where(has_k, 1.0, mass)
-    tl.store(search.within + at, tl.sum(tl.sum(tl.where(is_in > 0, measure, 0.0), axis=2), axis=1), mask=is_chunk)
+    tl.store(search.within + at, tl.sum(tl.sum(tl.where(is_in, measure, 0.0), axis=2), axis=1), mask=is_chunk)
     is_above = x > high
     tl.store(search.above + at, tl.sum(tl.sum(tl.where(is_above, measure, 0.0), axis=2), axis=1), mask=is_chunk)
     if search.tiles is not None:
@@ -79,25 +87,28 @@ def gather_few(gathered, search, rows, row, chunk, is_near, count, low, high, ha
 def gather_all(gathered, search, rows, row, chunk, low, high, has_k, scale):
     """Gather the tokens of all groups of a chunk."""
     at = row * rows.chunks + chunk
-    lane = tl.arange(0, CHUNK)
-    ids = chunk * CHUNK + lane
+    word = tl.arange(0, WORDS)
+    ids = chunk * CHUNK + word[:, None] * BITS + tl.arange(0, BITS)[None, :]
     x = load_ordered(rows, row, ids, ids < rows.vocabulary)
     is_above = x > high
-    is_in = ((x > low) & (x <= high)).to(tl.int32)
-    # Short sums inside each run, then one over the runs: less than half the time of one over the chunk.
-    runs = tl.reshape(is_in, (CHUNK // RUN, RUN))
-    in_run = tl.sum(runs, axis=1)
-    before = tl.cumsum(in_run, axis=0) - in_run
-    place = tl.reshape(before[:, None] + tl.cumsum(runs, axis=1) - 1, (CHUNK,))
-    tl.store(gathered.places + at * CHUNK + place, lane, mask=is_in > 0)
-    tl.store(gathered.lengths + at, tl.sum(in_run, axis=0))
-    mass = masses_of(search, rows, x, tl.load(search.tops + at), scale)
-    measure = tl.where(has_k, 1.0, mass)
-    tl.store(search.within + at, tl.sum(tl.where(is_in > 0, measure, 0.0), axis=0))
-    tl.store(search.above + at, tl.sum(tl.where(is_above, measure, 0.0), axis=0))
+    is_in = (x > low) & (x <= high)
+    tl.store(gathered.words + at * WORDS + word, packed(is_in))
+    mass = tl.full(x.shape, 1.0, tl.float32)
+    if rows.p is not None or search.tiles is not None:
+        mass = weights(x, tl.load(search.tops + at), scale)
+    measure = mass
+    if rows.k is not None:
+        measure = tl.where(has_k, 1.0, mass)
+    tl.store(search.within + at, tl.sum(tl.where(is_in, measure, 0.0)))
+    in_word = tl.sum(tl.where(is_above, mass, 0.0), axis=1)
     if search.tiles is not None:
-        tiles = tl.sum(tl.reshape(tl.where(is_above, mass, 0.0), (TILES, TILE)), axis=1)
+        tiles = tl.sum(tl.reshape(in_word, (TILES, TILE // BITS)), axis=1)
         tl.store(search.tiles + at * TILES + tl.arange(0, TILES), tiles)
+    above = tl.sum(in_word, axis=0)
+    if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
+        if has_k:
+            above = tl.sum(is_above.to(tl.int32)).to(tl.float32)
+    tl.store(search.above + at, above)
 
 
 @triton.jit
@@ -132,24 +143,15 @@ def _gather_kernel(gathered, search, rows, SPAN: tl.constexpr):
         row = needed_row(search, rows, n)
 
 
-def make_gathered(count: int, chunks: int, device: Any, most_places: int | None = None) -> Gathered:
-    """Allocate what is gathered of `count` rows, without the places if there are more than `most_places`."""
-    lengths = torch.empty((count, chunks), dtype=torch.int32, device=device)
-    is_small = most_places is None or lengths.numel() * CHUNK.value <= most_places
-    return Gathered(_make_places(lengths) if is_small else None, lengths)
+def make_gathered(rows: int, chunks: int, programs: int, device: Any) -> Gathered:
+    """Allocate what is gathered of `rows` rows, of which a program lists the tokens of one at a time."""
+    words = torch.empty((rows, chunks, WORDS.value), dtype=torch.int32, device=device)
+    listed = torch.empty((programs, triton.next_power_of_2(chunks) * LISTED.value), dtype=torch.int32, device=device)
+    return Gathered(words, listed)
 
 
-def _make_places(lengths: Any) -> Any:
-    return torch.empty((*lengths.shape, CHUNK.value), dtype=torch.int16, device=lengths.device)
-
-
-def gather_intervals(gathered: Gathered, search: Search, rows: KeyRows, programs: int) -> Gathered:
-    """Gather the tokens of the intervals and return them; places that `gathered` lacks are allocated."""
-    if gathered.places is None:
-        gathered = gathered._replace(places=_make_places(gathered.lengths))
+def gather_intervals(gathered: Gathered, search: Search, rows: KeyRows, programs: int) -> None:
+    """Gather the tokens of the intervals."""
     span = SPAN if programs * rows.chunks > PROGRAMS else 1
-    # The interval of top-p takes whole chunks. Registers are limited so that the programs of all rows run at once.
-    warps, registers = (4, 128) if rows.p is None else (8, 80)
     grid = (programs, triton.cdiv(rows.chunks, span))
-    launch(_gather_kernel, grid, gathered, search, rows, SPAN=span, num_warps=warps, maxnreg=registers)
-    return gathered
+    launch(_gather_kernel, grid, gathered, search, rows, SPAN=span, num_warps=4, maxnreg=REGISTERS)

@@ -4,9 +4,9 @@ A logit's bits, reordered, are an unsigned key with the same order.
 
 1. interval: guess an interval of logits that contains the threshold and few tokens, or find the threshold of a row of
 which few tokens can stay (``_threshold_interval``).
-2. gather: store the places of its tokens, chunk by chunk, and add up what is above it.
-3. select: find the threshold among them by radix search, two or three bits per pass. If the weights show that the
-interval does not contain it, search the whole row.
+2. gather: mark its tokens, one bit for every token of the row, and add up what is above it.
+3. select: list them, and find the threshold among them by radix search, two bits per pass. If the weights show
+that the interval does not contain it, or its tokens are too many for the list, search the whole row.
 
 Nothing is sorted, and a row's result does not depend on the batch. Ties may keep an interval large, which makes it
 slower to search but changes no result.
@@ -31,7 +31,7 @@ from ._logit_keys import (
     value_of,
     weight,
 )
-from ._threshold_gather import TILE, TILES, Gathered, gather_intervals
+from ._threshold_gather import BITS, LISTED, TILE, TILES, WORDS, Gathered, gather_intervals
 from ._threshold_interval import guess_intervals
 from ._threshold_search import (
     CHUNK,
@@ -45,12 +45,17 @@ from ._threshold_search import (
 )
 
 ALL: tl.constexpr = tl.constexpr(2**30)
-NARROW: tl.constexpr = tl.constexpr(16)
-"""Gathered tokens per chunk up to which a program holds this many, instead of as many as it can."""
+COLUMNS: tl.constexpr = tl.constexpr(8)
+"""Listed tokens of a tile whose weights are added at once."""
+NARROW: tl.constexpr = tl.constexpr(1024)
+"""Listed tokens up to which a program holds this many, instead of as many as it can or half of that."""
+WINDOW = 1024
+"""Tokens that a warp holds at most."""
+WARPS = 8
+REGISTERS = 128
+"""Maximum registers per thread of many programs, so that two share a multiprocessor."""
 MULTIPROCESSORS = 128
 """Programs up to which each has a multiprocessor of its own."""
-WINDOW = 512
-"""Gathered tokens that a warp holds at once, over all chunks."""
 
 
 class Thresholds(NamedTuple):
@@ -61,19 +66,48 @@ class Thresholds(NamedTuple):
 
 
 @triton.jit
-def load_gathered(gathered, start, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """Load `COLUMNS` gathered logits of every chunk and their ids; minus infinity past a chunk's end.
+def ones_in(words):
+    """Return the number of ones in unsigned words of 32 bits."""
+    pairs = words - ((words >> 1) & 0x55555555)
+    fours = (pairs & 0x33333333) + ((pairs >> 2) & 0x33333333)
+    return ((((fours + (fours >> 4)) & 0x0F0F0F0F) * 0x01010101) >> 24).to(tl.int32)
 
-    In a row that is taken whole no token is listed, and a token's place is its column.
-    """
-    rows, row, places, length, _longest, _origin, listed = gathered
-    chunk = tl.arange(0, PADDED)[:, None]
-    column = start + tl.arange(0, COLUMNS)[None, :]
-    mask = column < length[:, None]
-    at = (row * rows.chunks + chunk) * CHUNK + column
-    is_listed = column < listed[:, None]
-    place = tl.where(is_listed, tl.load(places + at, mask=is_listed, other=0).to(tl.int32), column)
-    ids = chunk * CHUNK + place
+
+@triton.jit
+def load_words(gathered, rows, row, PADDED: tl.constexpr):
+    """Load the bits of a row's tokens, and count those of every word."""
+    word = tl.arange(0, PADDED * WORDS)
+    words = tl.load(gathered.words + row * rows.chunks * WORDS + word, mask=word < rows.chunks * WORDS, other=0)
+    words = words.to(tl.uint32, bitcast=True)
+    return words, ones_in(words)
+
+
+@triton.jit
+def list_tokens(listed, gathered, rows, row, PADDED: tl.constexpr):
+    """List the ids of a row's gathered tokens, ascending, if the list is long enough; return their number."""
+    words, counts = load_words(gathered, rows, row, PADDED)
+    length = tl.sum(counts, axis=0)
+    if length <= PADDED * LISTED:
+        first = tl.arange(0, PADDED * WORDS) * BITS
+        place = tl.cumsum(counts, axis=0) - counts
+        for _turn in range(tl.max(counts, axis=0)):
+            # The lowest bit is a power of two, whose exponent is its number.
+            lowest = (words & (~words + 1)).to(tl.float32)
+            bit = (lowest.to(tl.int32, bitcast=True) >> 23) - 127
+            tl.store(listed + place, first + bit, mask=words != 0)
+            place += 1
+            words = words & (words - 1)
+        tl.debug_barrier()
+    return length
+
+
+@triton.jit
+def load_tokens(tokens, start, WINDOW: tl.constexpr):
+    """Load `WINDOW` logits of a row's list, or of the whole row, and their ids; minus infinity past its end."""
+    rows, row, listed, is_listed, length, _origin = tokens
+    lane = start + tl.arange(0, WINDOW)
+    mask = lane < length
+    ids = tl.where(is_listed, tl.load(listed + lane, mask=mask & is_listed, other=0), lane)
     return load_ordered(rows, row, ids, mask), ids
 
 
@@ -85,168 +119,188 @@ def rank_of(x, origin):
 
 @triton.jit
 def measured(x, origin, top, scale, BY_COUNT: tl.constexpr):
-    """Return ranks and weights of tokens, in one column."""
-    x = tl.reshape(x, (x.shape[0] * x.shape[1], 1))
-    return rank_of(x, origin), tl.where(x > float("-inf"), 1.0 if BY_COUNT else weight(x, top, scale), 0.0)
+    """Return ranks and weights of tokens. Masked lanes have rank 0, which is below every trial."""
+    return rank_of(x, origin), 1.0 if BY_COUNT else tl.where(x > float("-inf"), weight(x, top, scale), 0.0)
 
 
 @triton.jit
-def measure_from(
-    first, gathered, trial, top, scale, BY_COUNT: tl.constexpr, COLUMNS: tl.constexpr, PADDED: tl.constexpr
-):
-    """Return the weight of the gathered tokens with at least each rank of `trial`.
-
-    `first` is ranks and weights of the first columns, which stay in registers. Usually there are no others.
-    """
-    rank, measure = first
-    total = tl.sum(tl.where(rank >= trial[None, :], measure, 0.0), axis=0)
-    for start in range(COLUMNS, gathered[4], COLUMNS):
-        x, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
-        rank, measure = measured(x, gathered[5], top, scale, BY_COUNT)
-        total += tl.sum(tl.where(rank >= trial[None, :], measure, 0.0), axis=0)
-    return total
+def measure_from(ranked, trial):
+    """Return the weight of the tokens with at least the rank `trial`."""
+    rank, measure = ranked
+    return tl.sum(tl.where(rank >= trial, measure, 0.0), axis=0)
 
 
 @triton.jit
-def largest_rank(
-    first,
-    gathered,
-    most,
-    floor,
-    need,
-    top,
-    scale,
-    BY_COUNT: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    PADDED: tl.constexpr,
-):
+def largest_rank(first, tokens, most, floor, need, top, scale, BY_COUNT: tl.constexpr, WINDOW: tl.constexpr):
     """Return the largest rank, at least `floor`, whose tokens and later ones weigh `need`, and the weight above it.
 
-    Return rank 0 if all tokens weigh less. No token has a rank above `most`.
+    Return rank 0 if all tokens weigh less.
+
+    Args:
+        first: ranks and weights of the first tokens, which stay in registers. Usually there are no others.
+        tokens: all of them.
+        most: no token has a higher rank.
+        floor: the rank of a token, or 0.
+        need: weight.
+        top: the row's maximum.
+        scale: 1 / temperature.
+        BY_COUNT: weights are 1.
+        WINDOW: number of the first tokens.
     """
-    # Bits per pass; of those past the highest a trial loses all, and is another's double.
-    BITS: tl.constexpr = 3 if COLUMNS == NARROW else 2
-    digit = tl.arange(0, 2**BITS).to(tl.uint32)
     shift = tl.full((), 30, tl.int32)
     while (shift > 0) & ((most >> shift.to(tl.uint32)) == 0):
-        shift -= BITS
+        shift -= 2
     found = tl.zeros((), tl.uint32)
     above = tl.zeros((), tl.float32)
     while shift >= 0:
-        trial = found | (digit << shift.to(tl.uint32))
-        total = measure_from(first, gathered, trial, top, scale, BY_COUNT, COLUMNS, PADDED)
-        holds = (trial <= floor) | (total >= need)
-        found = tl.max(tl.where(holds, trial, found), axis=0)
-        # The smallest of the ranks that weigh too little becomes the next one above.
-        above = tl.maximum(above, tl.max(tl.where(holds, 0.0, total), axis=0))
-        shift -= BITS
+        width = tl.full((), 1, tl.uint32) << shift.to(tl.uint32)
+        one, two, three = found + width, found + 2 * width, found + 3 * width
+        from_one, from_two, from_three = measure_from(first, one), measure_from(first, two), measure_from(first, three)
+        for start in range(WINDOW, tokens[4], WINDOW):
+            x, _ids = load_tokens(tokens, start, WINDOW)
+            more = measured(x, tokens[5], top, scale, BY_COUNT)
+            from_one += measure_from(more, one)
+            from_two += measure_from(more, two)
+            from_three += measure_from(more, three)
+        if (three <= floor) | (from_three >= need):
+            found = three
+        elif (two <= floor) | (from_two >= need):
+            found = two
+            above = from_three
+        elif (one <= floor) | (from_one >= need):
+            found = one
+            above = from_two
+        else:
+            above = from_one
+        shift -= 2
     return found, above
 
 
 @triton.jit
-def last_tie(x, gathered, rank, kept, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+def last_tie(ranks, tokens, rank, kept, WINDOW: tl.constexpr):
     """Return the id of the last of the `kept` first tokens of a rank, or a larger id if all are kept.
 
-    `x` is the first columns. Ids increase along the columns.
+    `ranks` is those of the first ones. Ids increase.
     """
-    origin = gathered[5]
-    ties = tl.sum((rank_of(x, origin) == rank).to(tl.int32), axis=1)
-    for start in range(COLUMNS, gathered[4], COLUMNS):
-        x, _ids = load_gathered(gathered, start, COLUMNS, PADDED)
-        ties += tl.sum((rank_of(x, origin) == rank).to(tl.int32), axis=1)
+    ties = tl.sum((ranks == rank).to(tl.int32), axis=0)
+    for start in range(WINDOW, tokens[4], WINDOW):
+        x, _ids = load_tokens(tokens, start, WINDOW)
+        ties += tl.sum((rank_of(x, tokens[5]) == rank).to(tl.int32), axis=0)
     last_id = tl.full((), ALL, tl.int32)
-    if tl.sum(ties, axis=0) > kept:
-        before = tl.cumsum(ties, axis=0) - ties
+    if ties > kept:
+        before = tl.zeros((), tl.int32)
         last_id = tl.full((), -1, tl.int32)
-        for start in range(0, gathered[4], COLUMNS):
-            x, ids = load_gathered(gathered, start, COLUMNS, PADDED)
-            is_tie = (rank_of(x, origin) == rank).to(tl.int32)
-            stays = (is_tie > 0) & (before[:, None] + tl.cumsum(is_tie, axis=1) <= kept)
-            last_id = tl.maximum(last_id, tl.max(tl.where(stays, ids, -1)))
-            before += tl.sum(is_tie, axis=1)
+        for start in range(0, tokens[4], WINDOW):
+            x, ids = load_tokens(tokens, start, WINDOW)
+            is_tie = (rank_of(x, tokens[5]) == rank).to(tl.int32)
+            stays = (is_tie > 0) & (before + tl.cumsum(is_tie, axis=0) <= kept)
+            last_id = tl.maximum(last_id, tl.max(tl.where(stays, ids, -1), axis=0))
+            before += tl.sum(is_tie, axis=0)
     return last_id
 
 
 @triton.jit
-def store_sums(search, x, ids, gathered, above, nth_logit, last_id, scale, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """Add the gathered tokens that stay, of which `x` is the first columns, to the weights of their tiles."""
-    rows = gathered[0]
-    mask = tl.arange(0, PADDED) < rows.chunks
-    at = gathered[1] * rows.chunks + tl.arange(0, PADDED)
-    tops = tl.load(search.tops + at, mask=mask, other=float("-inf"))[:, None]
-    tile = tl.arange(0, TILES)[None, :]
-    high = tl.load(search.tiles + at[:, None] * TILES + tile, mask=mask[:, None], other=0.0)
-    # Nothing is above a row that is taken whole.
-    high = tl.where(above > 0.0, high, 0.0)
-    tl.debug_barrier()  # no thread loads what another has stored
+def masses_that_stay(search, tokens, start, nth_logit, last_id, scale, WINDOW: tl.constexpr):
+    """Return the weights, relative to their chunks, of those of `WINDOW` tokens that stay, and 0 for the others."""
+    rows, row = tokens[0], tokens[1]
+    x, ids = load_tokens(tokens, start, WINDOW)
     stays = ((x > nth_logit) | ((x == nth_logit) & (ids <= last_id))) & (x > float("-inf"))
-    mass = tl.where(stays, weight(x, tops, scale), 0.0)
-    total = tl.zeros((PADDED,), tl.float32)
-    for i in range(TILES):
-        in_tile = tl.sum(tl.where(ids % CHUNK // TILE == i, mass, 0.0), axis=1)
-        for start in range(COLUMNS, gathered[4], COLUMNS):
-            more, more_ids = load_gathered(gathered, start, COLUMNS, PADDED)
-            is_here = (more > nth_logit) | ((more == nth_logit) & (more_ids <= last_id))
-            is_here = is_here & (more > float("-inf")) & (more_ids % CHUNK // TILE == i)
-            in_tile += tl.sum(tl.where(is_here, weight(more, tops, scale), 0.0), axis=1)
-        in_tile += tl.sum(tl.where(tile == i, high, 0.0), axis=1)
-        tl.store(search.tiles + at * TILES + i, in_tile, mask=mask)
-        total += in_tile
-    tl.store(search.totals + at, total, mask=mask)
+    tops = tl.load(search.tops + row * rows.chunks + ids // CHUNK, mask=stays, other=0.0)
+    return tl.where(stays, weight(x, tops, scale), 0.0)
 
 
 @triton.jit
-def select(thresholds, search, at, gathered, above, k, p, most, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
-    """Find the threshold of a row with limits among its gathered tokens, and store it as that of row `at`."""
-    rows = gathered[0]
-    row = gathered[1]
-    origin = gathered[5]
+def store_sums(search, gathered, tokens, nth_logit, last_id, scale, WINDOW: tl.constexpr, PADDED: tl.constexpr):
+    """Store the weights of the tokens that stay, by tile and by chunk."""
+    rows, row, listed, is_listed, length, _origin = tokens
+    chunks = row * rows.chunks
+    if is_listed:
+        for start in range(0, length, WINDOW):
+            mass = masses_that_stay(search, tokens, start, nth_logit, last_id, scale, WINDOW)
+            tl.debug_barrier()  # no thread loads an id where another has stored a weight
+            lane = start + tl.arange(0, WINDOW)
+            tl.store(listed + lane, mass.to(tl.int32, bitcast=True), mask=lane < length)
+        tl.debug_barrier()
+        _words, counts = load_words(gathered, rows, row, PADDED)
+        counts = tl.sum(tl.reshape(counts, (PADDED * TILES, TILE // BITS)), axis=1)
+        first = tl.cumsum(counts, axis=0) - counts
+        tile = tl.arange(0, PADDED * TILES)
+        is_tile = tile < rows.chunks * TILES
+        # What is above the interval, and then what stays of it.
+        in_tile = tl.load(search.tiles + chunks * TILES + tile, mask=is_tile, other=0.0)
+        for start in range(0, tl.max(counts, axis=0), COLUMNS):
+            column = start + tl.arange(0, COLUMNS)[None, :]
+            mass = tl.load(listed + first[:, None] + column, mask=column < counts[:, None], other=0)
+            in_tile += tl.sum(mass.to(tl.float32, bitcast=True), axis=1)
+        tl.debug_barrier()
+        tl.store(search.tiles + chunks * TILES + tile, in_tile, mask=is_tile)
+    else:
+        for start in range(0, rows.chunks * CHUNK, WINDOW):
+            mass = masses_that_stay(search, tokens, start, nth_logit, last_id, scale, WINDOW)
+            tile = start // TILE + tl.arange(0, WINDOW // TILE)
+            in_tile = tl.sum(tl.reshape(mass, (WINDOW // TILE, TILE)), axis=1)
+            tl.store(search.tiles + chunks * TILES + tile, in_tile, mask=tile < rows.chunks * TILES)
+    tl.debug_barrier()
+    chunk = tl.arange(0, PADDED)
+    at = (chunks + chunk)[:, None] * TILES + tl.arange(0, TILES)[None, :]
+    totals = tl.sum(tl.load(search.tiles + at, mask=(chunk < rows.chunks)[:, None], other=0.0), axis=1)
+    tl.store(search.totals + chunks + chunk, totals, mask=chunk < rows.chunks)
+
+
+@triton.jit
+def select(thresholds, search, gathered, at, tokens, above, k, p, most, WINDOW: tl.constexpr, PADDED: tl.constexpr):
+    """Find the threshold of a row with limits among `tokens`, and store it as that of row `at`.
+
+    `above` is the weight of the tokens above these.
+    """
+    rows, row, origin = tokens[0], tokens[1], tokens[5]
     has_k = k < rows.vocabulary
     fields = search.state + row * FIELDS
     top = tl.load(fields + TOP)
     scale = scale_of_row(rows, row)
-    x, ids = load_gathered(gathered, 0, COLUMNS, PADDED)
+    x, _ids = load_tokens(tokens, 0, WINDOW)
 
     # Rank 0 is below every token's rank. It keeps all tokens, even if rounding leaves their weight below the target.
     nth = tl.zeros((), tl.uint32)
     kept = tl.full((), ALL, tl.int32)
+    first = measured(x, origin, top, scale, rows.p is None)
     if rows.k is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if has_k:
-            first = measured(x, origin, top, scale, True)
-            nth, more = largest_rank(first, gathered, most, nth, k - above, top, scale, True, COLUMNS, PADDED)
+            nth, more = largest_rank((first[0], 1.0), tokens, most, nth, k - above, top, scale, True, WINDOW)
             if nth > 0:
                 kept = k - (above + more).to(tl.int32)
     if rows.p is not None:  # noqa: SIM102
         if p < 1.0:
             kth = nth
-            first = measured(x, origin, top, scale, False)
             target = p * tl.load(fields + TOTAL) - above
             if rows.k is not None:  # noqa: SIM102
                 if has_k:
-                    after = kth + tl.full((1,), 1, tl.uint32)
-                    mass = tl.sum(measure_from(first, gathered, after, top, scale, False, COLUMNS, PADDED), axis=0)
+                    mass = measure_from(first, kth + 1)
+                    for start in range(WINDOW, tokens[4], WINDOW):
+                        more_x, _ids = load_tokens(tokens, start, WINDOW)
+                        mass += measure_from(measured(more_x, origin, top, scale, False), kth + 1)
                     if kth > 0:
                         mass += kept.to(tl.float32) * weight(value_of(origin + kth), top, scale)
                     target = p * mass
             # A minimum above zero keeps the first token.
             target = tl.maximum(target, 1e-30)
-            nth, more = largest_rank(first, gathered, most, kth, target, top, scale, False, COLUMNS, PADDED)
+            nth, more = largest_rank(first, tokens, most, kth, target, top, scale, False, WINDOW)
             if nth > 0:
                 ties = (target - more) / tl.maximum(weight(value_of(origin + nth), top, scale), 1e-30)
                 ties = tl.minimum(tl.maximum(tl.ceil(ties), 1.0), 1e9).to(tl.int32)
                 kept = tl.where(nth == kth, tl.minimum(ties, kept), ties)
-    last_id = last_tie(x, gathered, nth, kept, COLUMNS, PADDED)
+    last_id = last_tie(first[0], tokens, nth, kept, WINDOW)
     # Rank 0 means no token: drop logits at or below the lower bound.
     last_id = tl.where(nth > 0, last_id, -1)
     nth_logit = value_of(origin + nth)
     tl.store(thresholds.nth_logit + at, nth_logit)
     tl.store(thresholds.last_id + at, last_id)
     if search.tiles is not None:
-        store_sums(search, x, ids, gathered, above, nth_logit, last_id, scale, COLUMNS, PADDED)
+        store_sums(search, gathered, tokens, nth_logit, last_id, scale, WINDOW, PADDED)
 
 
 @triton.jit
-def select_row(thresholds, search, gathered, rows, row, k, p, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+def select_row(thresholds, search, gathered, rows, row, k, p, WINDOW: tl.constexpr, PADDED: tl.constexpr):
     """Find the threshold of a row with limits: in its interval if that contains it, else in the whole row."""
     has_k = k < rows.vocabulary
     fields = search.state + row * FIELDS
@@ -256,7 +310,6 @@ def select_row(thresholds, search, gathered, rows, row, k, p, COLUMNS: tl.conste
     lane = tl.arange(0, PADDED)
     is_chunk = lane < rows.chunks
     chunk = row * rows.chunks + lane
-    length = tl.load(gathered.lengths + chunk, mask=is_chunk, other=0)
     tops = tl.load(search.tops + chunk, mask=is_chunk, other=float("-inf"))
     share = tl.where(has_k, 1.0, weight(tops, top, scale))
     above = tl.sum(tl.load(search.above + chunk, mask=is_chunk, other=0.0) * share, axis=0)
@@ -265,29 +318,31 @@ def select_row(thresholds, search, gathered, rows, row, k, p, COLUMNS: tl.conste
     if rows.p is not None:
         need = tl.where(has_k, need, tl.maximum(p * tl.load(fields + TOTAL), 1e-30))
     is_wrong = (above >= need) | ((above + within < need) & (low > float("-inf")))
-    whole = tl.minimum(tl.maximum(rows.vocabulary - lane * CHUNK, 0), CHUNK)
-    listed = tl.where(is_wrong, 0, length)
-    length = tl.where(is_wrong, whole, length)
-    above = tl.where(is_wrong, 0.0, above)
-    low = tl.where(is_wrong, float("-inf"), low)
+    listed = gathered.listed + tl.program_id(0).to(tl.int64) * (PADDED * LISTED)
+    length = list_tokens(listed, gathered, rows, row, PADDED)
+    is_listed = (not is_wrong) & (length <= PADDED * LISTED)
+    length = tl.where(is_listed, length, rows.vocabulary)
+    above = tl.where(is_listed, above, 0.0)
+    low = tl.where(is_listed, low, float("-inf"))
     origin = key_of(low)
-    most = key_of(tl.where(is_wrong, top, tl.load(fields + HIGH))) - origin
-    longest = tl.max(length, axis=0)
-    tokens = (rows, row, gathered.places, length, longest, origin, listed)
+    most = key_of(tl.where(is_listed, tl.load(fields + HIGH), top)) - origin
+    tokens = (rows, row, listed, is_listed, length, origin)
     at = target_of(rows, row)
-    if longest <= NARROW:
-        select(thresholds, search, at, tokens, above, k, p, most, NARROW, PADDED)
+    if length <= NARROW:
+        select(thresholds, search, gathered, at, tokens, above, k, p, most, NARROW, PADDED)
+    elif length <= WINDOW // 2:
+        select(thresholds, search, gathered, at, tokens, above, k, p, most, WINDOW // 2, PADDED)
     else:
-        select(thresholds, search, at, tokens, above, k, p, most, COLUMNS, PADDED)
+        select(thresholds, search, gathered, at, tokens, above, k, p, most, WINDOW, PADDED)
 
 
 @triton.jit
-def _select_kernel(thresholds, search, gathered, rows, COLUMNS: tl.constexpr, PADDED: tl.constexpr):
+def _select_kernel(thresholds, search, gathered, rows, WINDOW: tl.constexpr, PADDED: tl.constexpr):
     n = 0
     row = needed_row(search, rows, n)
     while row >= 0:
         k, p = limits(rows, row)
-        select_row(thresholds, search, gathered, rows, row, k, p, COLUMNS, PADDED)
+        select_row(thresholds, search, gathered, rows, row, k, p, WINDOW, PADDED)
         n += 1
         row = needed_row(search, rows, n)
 
@@ -306,16 +361,14 @@ def find_thresholds(
     Args:
         search: results of a survey of the rows. With tiles the weights of the tokens that stay take their place.
         thresholds: memory for the thresholds.
-        gathered: memory for the tokens of the intervals; places that it lacks are allocated.
+        gathered: memory for the tokens of the intervals.
         rows: the rows and their limits.
         programs: number of programs of a kernel that has one for each request, or for each row where there are none.
     """
     guess_intervals(thresholds, search, rows, programs)
-    gathered = gather_intervals(gathered, search, rows, programs)
-    warps = 4 if rows.p is None else 8
-    select_registers = 128 if rows.p is not None and programs > MULTIPROCESSORS else 255
-    padded = triton.next_power_of_2(rows.chunks)
-    columns = min(max(warps * WINDOW // padded, 1), CHUNK.value)
-    options = {"COLUMNS": columns, "PADDED": padded, "num_warps": warps, "maxnreg": select_registers}
-    launch(_select_kernel, (programs,), thresholds, search, gathered, rows, **options)
+    gather_intervals(gathered, search, rows, programs)
+    warps = WARPS if rows.p is not None else WARPS // 2
+    registers = REGISTERS if programs > MULTIPROCESSORS else 255
+    options = {"WINDOW": warps * WINDOW, "PADDED": triton.next_power_of_2(rows.chunks), "num_warps": warps}
+    launch(_select_kernel, (programs,), thresholds, search, gathered, rows, **options, maxnreg=registers)
     return thresholds

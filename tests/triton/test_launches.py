@@ -298,17 +298,6 @@ def test_a_fused_op_is_launched_anew_for_another_layout(op: str, log: list[Launc
     assert {launch.by for launch in launches(log, function, first)} == {"repeated"}
 
 
-@pytest.mark.parametrize("op", FUSED_OPS[1:])
-def test_limits_of_a_large_batch_are_launched_by_triton(
-    op: str, log: list[Launch], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Memory for the places of gathered tokens is allocated by every call."""
-    monkeypatch.setattr(_fused_scratch, "KEPT_PLACES", 4096)
-    function, call = ours.op(op), fused_call(op, "limits")
-    for _ in range(4):
-        assert {launch.by for launch in launches(log, function, call)} == {"Triton"}
-
-
 def test_what_is_copied_is_copied_in_every_call(log: list[Launch]) -> None:
     call = fused_call("verify_one_hot")
     call["pos"] = torch.stack([call["pos"]] * 2, 1)[:, 0]
