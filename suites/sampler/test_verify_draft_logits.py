@@ -295,3 +295,4 @@ def test_a_step_that_the_draft_does_not_hold(op: OpUnderTest, seed: int, steps: 
     assert requests.draft_logits is not None
     requests.draft_logits = requests.draft_logits[:, :steps].copy()
     verify(op, requests)
+    verify(op, requests, draft_normaliser=draft_normalisers(requests))
