@@ -54,7 +54,7 @@ class BatchShape:
         cold: True brings every second sampled request near temperature 0, or its logits where an op reads none.
     """
 
-    counts: tuple[int, ...] = (3, 1, 5, 2)
+    counts: tuple[int, ...] = (3, 1, 5, 3)
     vocab: int = 11
     draft: bool = True
     synthetic: bool = False

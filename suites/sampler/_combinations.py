@@ -11,7 +11,7 @@ from verispec.judge import LAYOUTS
 from verispec.reference.contracts import Contract
 from verispec.suites.sampler._calls import BatchShape, MadeCall
 
-COUNTS = [(3, 1, 5, 2), (0, 3, 0, 0, 4, 1, 0), (1,), (2,) * 66]
+COUNTS = [(3, 1, 5, 3), (0, 3, 0, 0, 4, 1, 0), (1,), (2,) * 66]
 
 
 def axes_of(contract: Contract, call: MadeCall) -> dict[str, list[Any]]:

@@ -122,8 +122,13 @@ def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
 def test_a_placeholder_ends_the_block(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
+    """In some of 24 requests u lies between the threshold of a whole block and that of a prefix."""
     requests = batch(seed, "ragged", draft, temperature=1.0)
     draft_outside(requests, token, [2, 5, 9])
+    verify(op, requests)
+    rng = np.random.default_rng(seed)
+    requests = random_requests(rng, (2,) * 24, 37, draft=draft == "present", spare=0, temperature=1.0)
+    requests.draft_sampled[[requests.row(b, 1) + 1 for b in range(24)]] = token
     verify(op, requests)
 
 

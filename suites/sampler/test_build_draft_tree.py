@@ -108,7 +108,7 @@ def test_a_node_without_a_selected_parent(op: OpUnderTest, lost: str) -> None:
 
 @case("BDT-11", mode=["full", "tree"], counts=["gaps", "ragged"])
 def test_trees_of_unequal_size(op: OpUnderTest, seed: int, mode: str, counts: str) -> None:
-    sizes = {"gaps": (0, 3, 0, 0, 4, 1, 0), "ragged": (3, 1, 5, 2)}[counts]
+    sizes = {"gaps": (0, 3, 0, 0, 4, 1, 0), "ragged": (3, 1, 5, 3)}[counts]
     selection = random_selection(np.random.default_rng(seed), sizes, 2)
     check(op, selection, np.arange(len(sizes)), int(mode == "tree"))
 

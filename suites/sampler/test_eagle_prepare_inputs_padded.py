@@ -39,6 +39,14 @@ def test_the_index_to_sample_from(op: OpUnderTest, seed: int, counts: str) -> No
     op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS[counts]))
 
 
+@case("EPI-3", check="longer queries")
+def test_the_index_counts_from_the_end_of_the_query(op: OpUnderTest, seed: int) -> None:
+    """Requests with drafts and with more query tokens than these and one."""
+    rng = np.random.default_rng(seed)
+    counts = np.array(COUNTS["gaps"])
+    op.check_outputs(arguments(counts, rng.integers(1, counts + 2), rng.integers(1, 9, len(counts))))
+
+
 @case("EPI-4", first=[0, 1, 4], reach=REACH)
 def test_drafts_are_counted_from_the_request_before(op: OpUnderTest, first: int) -> None:
     op.check_outputs(arguments([first, 2, 2], [1, 1, 3]))

@@ -1,16 +1,19 @@
-"""Every op with one tensor at a time in another layout, and all others contiguous.
+"""Every op with one tensor at a time in another layout, or one or two outputs of another width, and all others plain.
 
-A kernel that takes the strides of another tensor, or none, is right while all tensors have one layout.
+A kernel that takes the strides of another tensor, or none, is right while all tensors have one layout. A wrapper that
+copies one output back where another needs it is right while both have one width.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import combinations
 
 from verispec.cases import case
 from verispec.engines import Engine
 from verispec.judge import SHIFTED, Inconclusive, Mismatch, OpCall, OpUnderTest
+from verispec.reference import contracts
 from verispec.run.logs import announce
 from verispec.run.record import FAULT
 from verispec.suites.sampler._calls import BatchShape, make
@@ -43,6 +46,34 @@ def test_elements_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subj
 @case("ANY-6", subjects=OPS, check="address of one tensor", layout=SHIFTED, quick=False)
 def test_the_address_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     check_alone(op, engine, seed, SHIFTED, "plain")
+
+
+INTEGERS = {
+    op: names
+    for op in OPS
+    if len(names := [t.name for t in contracts.load(op).outputs if {"int32", "int64"} <= set(t.dtypes)]) > 1
+}
+"""Outputs of either width, of ops with several."""
+
+
+@case("ANY-6", subjects=sorted(INTEGERS), check="widths of outputs")
+def test_the_widths_of_one_and_of_two_outputs(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """Outputs with the width that their callers do not pass, each alone and two together."""
+    call = make(subject, seed, BatchShape(COUNTS, 9))
+    laid = op.arguments(OpCall(call.values, {}, {}, call.shapes))
+    other = {name: "int64" if laid[name].element_size() == 4 else "int32" for name in INTEGERS[subject]}
+
+    def decides(names: tuple[str, ...]) -> bool:
+        dtypes = {name: other[name] for name in names}
+        announce(", ".join(f"{name} {dtype}" for name, dtype in dtypes.items()))
+        check(op, call, dtypes=dtypes)
+        return True
+
+    most = 1 if is_slow(engine) else 2
+    answers, refusal = try_each(partial(decides, names) for n in range(1, most + 1) for names in combinations(other, n))
+    # A width that the engine refuses says nothing about the others.
+    if refusal and not answers:
+        raise refusal
 
 
 def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: str) -> None:

@@ -68,7 +68,8 @@ def test_a_greedy_temperature_becomes_one(op: OpUnderTest, dtype: str) -> None:
 
 @case("EXP-3", dtype=["int32", "int64"], check="only equal values")
 def test_only_equal_values_are_replaced(op: OpUnderTest, dtype: str) -> None:
-    check(op, dtype, [-1, 0, 1, 5], [1, 2, 1, 3], (1, 9))
+    for replace in ((1, 9), (0, 9), (-1, 0)):
+        check(op, dtype, [-1, 0, 1, 5], [1, 2, 1, 3], replace)
 
 
 @case("EXP-3", dtype=["int32", "int64"], check="wide integers")

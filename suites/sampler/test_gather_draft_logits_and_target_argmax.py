@@ -30,6 +30,15 @@ def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
     check(op, requests)
 
 
+@case("GDL-1", check="equal rows", vocab=5000, reach="quantised logits tie")
+def test_the_first_of_a_block_of_equal_logits(op: OpUnderTest, seed: int) -> None:
+    """Blocks of one tile or of several, all of whose logits are equal."""
+    requests = batch(seed, "one", "absent", 5000, temperature=0.0)
+    requests.target_logits[:] = 0.0
+    for block in (1024, 4096, 8192):
+        check(op, requests, block)
+
+
 @case("GDL-1", check="fewer columns than blocks", temperature=["0", "0.7"])
 def test_blocks_without_a_column(op: OpUnderTest, seed: int, temperature: str) -> None:
     """Outputs with two columns for three blocks, and with 20 for 37 ids, keep what is behind each row."""

@@ -64,6 +64,19 @@ def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str, 
     verify(op, requests)
 
 
+@case("PRJ-6", steps=[1, 2])
+def test_a_step_that_the_draft_does_not_hold(op: OpUnderTest, seed: int, steps: int) -> None:
+    """Drafts pass by far, whatever row of the draft, or sum of one, is taken for the step's."""
+    requests = batch(seed, "ragged", temperature=1.0)
+    requests.draft_sampled[:] = np.random.default_rng(seed).integers(1, 37, len(requests.draft_sampled))
+    drafts = requests.draft_sampled[1:]
+    requests.target_logits[np.arange(len(drafts)), drafts] = 20.0
+    assert requests.draft_logits is not None
+    requests.draft_logits = np.full_like(requests.draft_logits[:, :steps], -200.0)
+    requests.draft_logits[:, :, 0] = 0.0
+    verify(op, requests)
+
+
 @case("PRJ-7", temperature=["0.5", "1.0", "2.0"], draft=DRAFT, reach=REACH)
 def test_normalisers_of_the_rejected_row(op: OpUnderTest, seed: int, temperature: str, draft: str) -> None:
     """Every second row gives its draft token no probability, so that it is rejected for every u."""

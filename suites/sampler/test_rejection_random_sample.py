@@ -97,6 +97,12 @@ def test_the_floats_next_to_the_ratio(op: OpUnderTest, seed: int) -> None:
         op.check_outputs({**single, **rows, "uniform_probs_ptr": u.astype(np.float64)})
 
 
+@case("RRS-1", ratio="zero", draft=DRAFT)
+def test_equality_accepts_at_zero(op: OpUnderTest, draft: str) -> None:
+    """A draft whose p is 0 and u as well, without draft probabilities (RRS-2) too."""
+    op.check_outputs(one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25] if draft == "present" else None, 0.0))
+
+
 @case("RRS-2", ratio=["equal", "above", "below"], reach=REACH)
 def test_equality_accepts_without_draft_probabilities(op: OpUnderTest, ratio: str) -> None:
     """q is 1, so that p itself is compared with u."""

@@ -227,6 +227,17 @@ def test_nan_never_wins(op: OpUnderTest, seed: int, nan: str, at: str) -> None:
     check(op, batch)
 
 
+@case("SRT-8", nan="p", draft="absent")
+def test_nan_never_wins_without_draft_probabilities(op: OpUnderTest, seed: int) -> None:
+    """The first id, the last one, or all but one are NaN, row by row."""
+    batch = rng_batch(seed, "ragged", "absent")
+    batch.target_probs[:, 20] = 0.5
+    batch.draft_token_ids[:] = 3
+    batch.target_probs[0::3, 0] = batch.target_probs[1::3, 36] = np.nan
+    batch.target_probs[2::3, np.arange(37) != 20] = np.nan
+    check(op, batch)
+
+
 @case("SRT-9", row=["equal", "draft larger", "all zero", "all nan q"])
 def test_a_row_without_residual_falls_back_to_the_target(op: OpUnderTest, seed: int, row: str) -> None:
     without_residual(op, seed, row, 37)

@@ -72,9 +72,12 @@ def test_many_candidates(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, requests)
 
 
-@case("VDL-3", vocab=[127, 1024, 8193], reach="a draft model that is nearly its target")
+@case("VDL-3", vocab=[127, 1024, 5000], reach="a draft model that is nearly its target")
 def test_a_residual_of_little_mass(op: OpUnderTest, seed: int, vocab: int) -> None:
-    """No candidate passes: q is p up to 2^-8, but for the draft itself, which weighs next to nothing."""
+    """No candidate passes: q is p up to 2^-8, but for the draft itself, which weighs next to nothing.
+
+    The last part of a row of 5,000 holds much of the mass, so that a sum without it shows.
+    """
     requests = drafted(seed, "wide", vocab, temperature=1.0)
     for row in draft_rows(requests):
         ripple = np.random.default_rng(row).choice([-(2.0**-8), 2.0**-8], vocab)
@@ -121,6 +124,14 @@ def test_limits(op: OpUnderTest, seed: int, k: str | None, p: str | None) -> Non
 def test_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int, k: str, p: str | None, vocab: int) -> None:
     requests = drafted(seed, "ragged", vocab, temperature=1.3)
     verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+
+
+@case("VDL-5", check="few tokens of many", vocab=20_000, reach="top-k of a request")
+def test_small_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int) -> None:
+    """Top-k keeps one to three tokens, fewer than a row has parts; each draft is the last one that is kept."""
+    requests = drafted(seed, "ragged", 20_000, temperature=1.3)
+    given = limits(requests, [1, 2, 3])
+    verify(op, draft_at_limit(requests, given["top_k"]), **given)
 
 
 @case("VDL-5", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
@@ -295,3 +306,4 @@ def test_a_step_that_the_draft_does_not_hold(op: OpUnderTest, seed: int, steps: 
     assert requests.draft_logits is not None
     requests.draft_logits = requests.draft_logits[:, :steps].copy()
     verify(op, requests)
+    verify(op, requests, draft_normaliser=draft_normalisers(requests))

@@ -83,6 +83,14 @@ def test_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int, k: str, p: str
     verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
 
 
+@case("VOH-4", check="few tokens of many", vocab=20_000, reach="top-k of a request")
+def test_small_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int) -> None:
+    """Top-k keeps one to three tokens, fewer than a row has parts; each draft is the last one that is kept."""
+    requests = one_hot(seed, "ragged", 20_000, temperature=1.3)
+    given = limits(requests, [1, 2, 3])
+    verify(op, draft_at_limit(requests, given["top_k"]), **given)
+
+
 @case("VOH-4", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
 def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
     requests = one_hot(seed, "ragged", 8193, temperature=1.0)

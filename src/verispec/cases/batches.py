@@ -17,14 +17,16 @@ Array = np.ndarray[Any, Any]
 COUNTS: dict[str, tuple[int, ...]] = {
     "one": (3,),
     "even": (2, 2, 2, 2),
-    "ragged": (3, 1, 5, 2),
+    "ragged": (3, 1, 5, 3),
     "gaps": (0, 3, 0, 0, 4, 1, 0),
     "none": (0, 0, 0),
     "empty": (),
     "longest": (128, 1, 127),
     "wide": (1,) * 257,
 }
-"""Draft tokens of each request, by name."""
+"""Draft tokens of each request, by name. The ragged ones are on average as many as the first, so that no total is right
+for equal counts alone.
+"""
 
 MARGIN = 1e-4
 """Minimum relative distance of u from p/q in random batches. float32 rounds p/q by 2^-23, far less than this, so that
