@@ -115,11 +115,11 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
 
 @case("GEN-31", draft=METHODS[:2], prompts="long", reach="a request with prompt_logprobs")
 def test_prompt_logprobs_of_long_prompts(load: Load, prompts: Any, draft: str) -> None:
-    """Prompts of 130 and 300 tokens beside one of 20."""
+    """Prompts of 130 and 300 tokens beside one of 20; one request asks for 20 likely tokens of each row."""
     long = tuple(token for prompt in prompts[:6] for token in prompt)
     asked = [
         GenerationRequest(long[-length:], max_tokens=3, ignore_eos=True, prompt_logprobs=count)
-        for length, count in ((20, 1), (130, 0), (300, 2))
+        for length, count in ((20, 1), (130, 20), (300, 2))
     ]
     check_prompts(load(draft), asked)
 

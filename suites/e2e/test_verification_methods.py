@@ -11,6 +11,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import (
     GenerationRequest,
     GenerationResult,
@@ -21,8 +22,8 @@ from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
-from verispec.suites.e2e._parameters import check_distribution
-from verispec.suites.e2e._reference_model import greedy_text, reference_model
+from verispec.suites.e2e._parameters import Setting, TokenShare, check_distribution, check_tokens
+from verispec.suites.e2e._reference_model import continuations, greedy_text, reference_model
 from verispec.suites.e2e._setups import ARGMAX, MANY, Load, counted, first_verification, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
@@ -49,6 +50,9 @@ def test_drafts_are_accepted_as_the_method_says(
 
     At 3,000 requests block verification that is silently standard is found with a chance of 0.999 at drawn drafts:
     1.21 drafts are accepted on average instead of 1.07. With top-k the chance is 0.55.
+
+    Whether a draft was accepted says nothing about the next step: a number that served to reject draft j, and is used
+    again as the noise of token j, makes this token come too often.
     """
     request = GenerationRequest(
         (1, 5, 2), max_tokens=6, ignore_eos=True, temperature=2.0, top_k=6 if limits == "top-k" else 0
@@ -64,10 +68,21 @@ def test_drafts_are_accepted_as_the_method_says(
     )
     with_steps(generator.generate(asked[:1]))
     counts = np.zeros((VOCAB, 4), dtype=np.int64)
+    laws = distribution(continuations(tiny["target"], request.prompt_token_ids, 3), request)
+    after = TokenShare("steps behind the rejection of draft j begin with token j")
     for result in with_steps(generator.generate(asked)):
         step = first_verification(result)
         require(step.drafted == 3, f"the first verification has {step.drafted} drafts, expected 3")
         counts[result.token_ids[0], step.accepted] += 1
+        place = 1
+        for step in result.steps[1:]:
+            place += step.accepted + 1
+            if place > 3:  # The laws reach no further.
+                break
+            if step.accepted < step.drafted:
+                law = laws[(*result.token_ids[:place], 0)[:3]][place]
+                after.add(np.where(np.arange(VOCAB) == step.accepted, law, 0.0), result.token_ids[place])
+    after.check()
     exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX)
     what = f"first tokens and drafts accepted after them by {method} verification"
     assert_distribution(counts.ravel().tolist(), exact.ravel(), what)
@@ -224,23 +239,32 @@ def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[floa
     reach="rejection_sample_method=synthetic is an accepted option",
 )
 def test_certain_rates(load: Load, prompts: Any, rate: int, batch: str, sampler: str | None, draft: str) -> None:
-    """Nothing or everything is accepted; without any accepted draft, greedy requests have the target's own text."""
+    """Nothing or everything is accepted; without any accepted draft, greedy requests have the target's own text.
+
+    So have requests with processors and a grammar, which follow the others of a mixed batch.
+    """
     asked = mixed_batch(prompts[:8], batch, 24, 8)
+    others: list[GenerationRequest] = []
+    setting = Setting(draft, TARGET, None, [prompt[:16] for prompt in prompts[8:10]])
+    if not rate and (batch, draft) == ("mixed", "ngram k=3"):
+        others = [*setting.requests("everything"), *setting.requests("grammar and penalties")]
     generator = load(
         draft,
         sampler=sampler or "flat",
         rejection_sample_method="synthetic",
         synthetic_acceptance_rates=(float(rate),) * 3,
     )
-    results, metrics = counted(generator, asked)
+    results, metrics = counted(generator, [*asked, *others])
     require(metrics.num_drafts > 0, "no draft was verified")
     wanted = metrics.num_draft_tokens if rate else 0
     accepted = metrics.num_accepted_tokens
     require(accepted == wanted, f"{accepted} of {metrics.num_draft_tokens} drafts accepted, expected {wanted}")
     if rate:
         return
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        if request.greedy:
+    for n, (request, result) in enumerate(zip([*asked, *others], results, strict=True)):
+        if n >= len(asked):
+            check_tokens(setting.reference, request, result, f"request {n} with processors")
+        elif request.greedy:
             own = greedy_text(TARGET, request.prompt_token_ids, request.max_tokens)
             reference_model(TARGET).judge_equal(request.prompt_token_ids, own, result.token_ids, f"request {n}")
         elif sampler == "request_state":

@@ -135,7 +135,9 @@ def context_of(
     ]
     if varied and rng.random() < 0.25:
         words = [(token,) for token in best]
-    strong = 9.25 if varied and rng.random() < 0.25 else 3.4
+    strong, weak = 9.25 if varied and rng.random() < 0.25 else 3.4, 2.6
+    if varied and rng.random() < 0.25:
+        strong, weak = 24.0, 21.5  # far above all logits: the rest of the row decides nothing
     table: dict[str, dict[str, Any]] = {
         "none": {},
         "min-p": {},
@@ -150,7 +152,7 @@ def context_of(
                 best[-1]: -40.0,
                 best[count // 2]: -2.75,
                 int(min(half)): strong,
-                int(max(half)): 2.6,
+                int(max(half)): weak,
             }
         },
         **PENALTIES,

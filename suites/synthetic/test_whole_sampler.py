@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,6 +113,7 @@ COUNTS = (3, 0, 2, 5, 1, 0, 4)
 FALLING = [0.9, 0.7, 0.5, 0.3, 0.15]
 MARGIN = 1e-4
 """Relative distance of two scores, or of a number and its rate, below which a float32 engine may decide otherwise."""
+LIMITS: tuple[dict[str, float], ...] = ({}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.4})
 
 
 @case("WS-26", family=FAMILIES, batch=BATCHES, draft=["present", "absent"], reach=REACH)
@@ -120,7 +122,7 @@ def test_tokens_follow_from_rates_and_random_numbers(
 ) -> None:
     """Fifteen batches: accepted drafts by their numbers, then the token of the row behind them.
 
-    Every fifth batch is one request.
+    Every fifth batch is one request. Limits of three batches in four cut the row, and change no rate.
     """
     schedule = [float(rate) for rate in rates.split()] or FALLING
     rng = np.random.default_rng(seed)
@@ -134,6 +136,7 @@ def test_tokens_follow_from_rates_and_random_numbers(
             draft=draft == "present",
             seeds=[100 * n + b for b in range(len(counts))],
             synthetic_rates=schedule,
+            **{name: torch.full((len(counts),), value) for name, value in LIMITS[n % 4].items()},
         )
         trace = sampler.trace(step)
         for b, (tokens, draws) in enumerate(zip(trace.tokens, trace.draws, strict=True)):
@@ -201,6 +204,13 @@ def check_numbers(step: SamplerBatch, b: int, tokens: list[int], draws: Draws, s
     if noise is None:
         return True
     p = target_distribution(step, b, accepted)
+    for name in ("top_p", "min_p"):  # Rounding may move their cut.
+        limit = getattr(step, name)
+        if limit is not None:
+            moved = (replace(step, **{name: limit * factor}) for factor in (1 - MARGIN, 1 + MARGIN))
+            fewer, more = (target_distribution(other, b, accepted) > 0 for other in moved)
+            if (fewer != more).any():
+                return False
     laws = [p]
     if accepted < len(drafts):
         row = sum(step.counts[:b]) + accepted
