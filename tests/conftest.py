@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 import warm_start
 
+from verispec.judge._draws import draw_from
 from verispec.run import supervisor
 
 gc.disable()
@@ -34,3 +35,9 @@ def warm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor, "start_server", warm_start.start)
         yield
+
+
+@pytest.fixture(autouse=True)
+def memory() -> None:
+    """Let the memory beside tensors not depend on the tests before."""
+    draw_from(20)

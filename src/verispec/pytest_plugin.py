@@ -33,6 +33,7 @@ from verispec.judge import (
     Replayed,
     offered,
 )
+from verispec.judge._draws import draw_from
 from verispec.judge.statistics.budget import allow_p_values
 from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
@@ -290,8 +291,11 @@ def op(request: pytest.FixtureRequest, engine: Engine) -> OpUnderTest:
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
     """Return the seed of the case: drawn from the run's seed and the case id, the same in every process and order."""
-    case_id = str(request.node.stash[CASE])
-    return random.Random(f"{request.config.option.seed}/{case_id}").getrandbits(63)
+    return _seed_of(request.node)
+
+
+def _seed_of(item: pytest.Item) -> int:
+    return random.Random(f"{item.config.option.seed}/{item.stash[CASE]}").getrandbits(63)
 
 
 @pytest.fixture
@@ -344,6 +348,7 @@ def _log_size() -> int:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Run the case; an interrupt by the engine is a failure."""
+    draw_from(_seed_of(item))
     with _interrupts_are_failures(item.config), allow_p_values(item.stash[SPEC].p_values):
         return (yield)
 

@@ -53,6 +53,17 @@ class WritesBeyond(Broken):
         torch.as_strided(output_ptr, (1,), (1,), end + 1).fill_(1)
 
 
+class ShowsMemory(Broken):
+    """Raises an error with the memory behind the input, unless that is one value."""
+
+    def expand(self, *, input_ptr: torch.Tensor, **arguments: Any) -> None:
+        behind = input_ptr.untyped_storage().nbytes() // input_ptr.element_size() - 32
+        memory = torch.as_strided(input_ptr, (32,), (1,), behind)
+        if not (memory == memory[0]).all() and not memory.isnan().any():
+            raise ValueError(f"memory {memory.to(torch.float64).dot(torch.arange(32.0, dtype=torch.float64))}")
+        _correct(input_ptr=input_ptr, **arguments)
+
+
 class ChangesInput(Broken):
     """Replaces the value in the input as well."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from judging import verdict_on
 
 from verispec.judge import Mismatch, OpUnderTest
 from verispec.judge._memory import GuardedTensor
 from verispec.judge._output import under_poison
 from verispec.reference import contracts, cpu, oracle
+from verispec.run import runfile
 from verispec.suites.sampler._calls import MAKERS, BatchShape, make
 
 WRITES_ALL = "sample_recovered_tokens"
@@ -181,3 +184,19 @@ def test_counts_behind_the_batch_are_those_of_further_requests() -> None:
     counts = [5, *tensor.buffer[begin :: tensor.view.stride(0)].tolist()]
     assert set(np.diff(counts).tolist()) == {1, 2}
     assert tensor.view.tolist() == [0, 2, 5]
+
+
+def test_the_memory_of_a_case_does_not_depend_on_the_cases_before(tmp_path: Path) -> None:
+    """So that the command which repeats a case repeats what an op reads beside its inputs."""
+    shown = []
+    for n, only in enumerate(("[12]", "2", "2")):
+        out = tmp_path / f"{n}.jsonl"
+        verdict_on("broken_engines:ShowsMemory", out, only=(f"sampler/{EXPAND}:EXP-{only}:*int32*",), seed=5 + (n == 2))
+        shown.append({r.id: str(r.failure) for r in runfile.read(out).records})
+    among, alone, other_seed = shown
+    assert alone
+    assert len(among) > len(alone)
+    for case, failure in alone.items():
+        assert "memory " in failure
+        assert failure == among[case]
+        assert failure != other_seed[case]

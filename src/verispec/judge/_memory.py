@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from verispec.judge._draws import draws
+
 BAND = 64
 """Guard elements before and after each tensor. A kernel typically misses by one element or one short row."""
 
@@ -27,7 +29,6 @@ SHIFTED = "shifted"
 """Contiguous, but one element past a multiple of any vector's width, as a view of a larger tensor is."""
 
 _INT_POISON = -7_777
-_draws = np.random.default_rng(20)
 
 
 def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
@@ -42,8 +43,8 @@ def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
         value: float = 0x5A if dtype == torch.uint8 else float("nan") if dtype.is_floating_point else _INT_POISON
         return torch.full((count,), value, dtype=dtype)
     if dtype.is_floating_point:
-        return torch.from_numpy(_draws.random(count)).to(dtype)
-    return torch.from_numpy(_draws.integers(0, 90, count)).to(dtype)
+        return torch.from_numpy(draws.random(count)).to(dtype)
+    return torch.from_numpy(draws.integers(0, 90, count)).to(dtype)
 
 
 def is_mark(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -206,7 +207,7 @@ class GuardedTensor:
         self.view.copy_(values)
         if pattern and values.numel():
             size = len(self.buffer) - values.numel()
-            places = torch.from_numpy(_draws.integers(0, values.numel(), size)).to(self.view.device)
+            places = torch.from_numpy(draws.integers(0, values.numel(), size)).to(self.view.device)
             alike = self.view.reshape(-1)[places]
             if self._gaps is None:
                 begin = self.view.storage_offset()
@@ -218,7 +219,7 @@ class GuardedTensor:
                 stride = self.view.stride(0)
                 begin = self.view.storage_offset() + self.view.numel() * stride
                 behind = self.buffer[begin::stride]
-                more = torch.from_numpy(_draws.integers(1, 3, len(behind)).cumsum()).to(self.buffer)
+                more = torch.from_numpy(draws.integers(1, 3, len(behind)).cumsum()).to(self.buffer)
                 behind.copy_(self.view[-1] + more)
 
     def seal(self) -> None:
