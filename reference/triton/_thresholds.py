@@ -91,12 +91,13 @@ def list_tokens(listed, gathered, rows, row, PADDED: tl.constexpr):
         first = tl.arange(0, PADDED * WORDS) * BITS
         place = tl.cumsum(counts, axis=0) - counts
         for _turn in range(tl.max(counts, axis=0)):
+            others = words & (words - 1)
             # The lowest bit is a power of two, whose exponent is its number.
-            lowest = (words & (~words + 1)).to(tl.float32)
+            lowest = (words ^ others).to(tl.float32)
             bit = (lowest.to(tl.int32, bitcast=True) >> 23) - 127
             tl.store(listed + place, first + bit, mask=words != 0)
             place += 1
-            words = words & (words - 1)
+            words = others
         tl.debug_barrier()
     return length
 
