@@ -227,7 +227,7 @@ def store_sums(search, gathered, tokens, nth_logit, last_id, scale, WINDOW: tl.c
         first = tl.cumsum(counts, axis=0) - counts
         tile = tl.arange(0, PADDED * TILES)
         is_tile = tile < rows.chunks * TILES
-        # What is above the interval, and then what stays of it.
+        # Start with the weight above the interval, and add the tokens of it that stay.
         in_tile = tl.load(search.tiles + chunks * TILES + tile, mask=is_tile, other=0.0)
         for start in range(0, tl.max(counts, axis=0), COLUMNS):
             column = start + tl.arange(0, COLUMNS)[None, :]
