@@ -38,6 +38,10 @@ ALLOWED = Rounding(accept=2.0**-16, draw=2.0**-20)
 """Rounding of float32 kernels: log p - log q of logits up to 2^8 apart, at 2^-24 each, and the contract's 2^-20."""
 
 
+LEAST = 1e-300
+"""Least weight of a token that no limit drops: float64 would take a smaller one for 0, as if it were dropped."""
+
+
 @dataclass(frozen=True)
 class Numbers:
     """The random numbers of one row."""
@@ -62,7 +66,7 @@ def exceeds(left: float, right: float, error: float) -> set[bool]:
 
 
 def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Array]:
-    """Yield exp(logit / temperature) relative to the largest, 0 for tokens that top-k and top-p drop.
+    """Yield exp(logit / temperature) relative to the largest, `LEAST` or more; 0 for tokens that top-k and top-p drop.
 
     Several arrays follow each other where rounding decides the number of tokens that top-p keeps.
     """
@@ -73,7 +77,7 @@ def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) 
         return
     weight: Array = (logits == np.inf).astype(np.float64)
     if top != np.inf:
-        weight = np.exp((logits - top) / temperature)
+        weight = at_least(np.exp((logits - top) / temperature), logits)
     if k is None and p is None:  # most of the rows that are tested; there is nothing to sort for
         yield weight
         return
@@ -88,6 +92,12 @@ def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) 
         kept = np.zeros(len(logits))
         kept[ids[:count]] = weight[ids[:count]]
         yield kept
+
+
+def at_least(weight: Array, logits: Array) -> Array:
+    """Return weights with those of finite logits raised to `LEAST`."""
+    raised: Array = np.where(logits > -np.inf, np.maximum(weight, LEAST), weight)
+    return raised
 
 
 def inverse_cdf(weight: Array, u: float, error: float) -> list[int]:

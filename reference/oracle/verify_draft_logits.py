@@ -9,10 +9,12 @@ import numpy as np
 
 from verispec.reference.contracts._fused import TRIALS
 from verispec.reference.oracle._fused import (
+    LEAST,
     Numbers,
     Outcome,
     Rounding,
     Row,
+    at_least,
     exceeds,
     inverse_cdf,
     limit,
@@ -55,10 +57,10 @@ def rows(
                 yield from verified(weight / weight.sum(), draft_probs(state, step, scale), draft, numbers, rounding)
 
     def draft_probs(state: int, step: int, scale: float) -> Array:
-        log_q = clean(draft_logits[state, step, :vocabulary]) / scale
+        logits = clean(draft_logits[state, step, :vocabulary])
+        log_q = logits / scale
         normaliser = logsumexp(log_q) if draft_normaliser is None else float(draft_normaliser[state, step])
-        q: Array = np.exp(log_prob(log_q, normaliser))
-        return q
+        return at_least(np.exp(log_prob(log_q, normaliser)), logits)
 
     return rule
 
@@ -67,6 +69,8 @@ def verified(p: Array, q: Array, draft: int, numbers: Numbers, rounding: Roundin
     """Yield the outcomes for a draft of distribution `q`: accepted, or a token of norm(max(p - q, 0))."""
     share = numbers.acceptance() * q[draft]
     answers = exceeds(p[draft], share, rounding.accept * share)
+    if rounding.accept and 0.0 < max(p[draft], q[draft]) <= LEAST and p[draft] > 0.0:
+        answers = {True, False}  # kernels that compare logarithms know the ratio, others have 0 on both sides
     if True in answers:
         yield True, draft
     if False not in answers:

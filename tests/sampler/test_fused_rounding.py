@@ -9,7 +9,15 @@ import pytest
 
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.reference import contracts, oracle
-from verispec.reference.oracle._fused import ALLOWED, EXACT, OUTPUTS, Numbers, inverse_cdf, weights
+from verispec.reference.oracle._fused import (
+    ALLOWED,
+    EXACT,
+    OUTPUTS,
+    Numbers,
+    allowed_results,
+    inverse_cdf,
+    weights,
+)
 from verispec.suites.sampler import _fused
 from verispec.suites.sampler._fused import by_rule
 
@@ -87,6 +95,23 @@ def test_a_candidate_passes_or_not_within_rounding(gap: float, is_open: bool) ->
     batch.target_logits = logs([p, p])
     batch.draft_logits[batch.idx_mapping[0], 0] = logs(q)
     assert right("verify_draft_logits", inputs_of("verify_draft_logits", batch)) == set(tokens[: 1 + is_open])
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "emitted"),
+    [(-1.0, -1.0, {1, 2}), (-2.0, -1.0, {1, 2}), (-np.inf, -1.0, {1}), (-1.0, -np.inf, {1, 2}), (-1.0, 0.0, {1})],
+)
+def test_a_draft_beyond_float64_is_accepted_or_not(target: float, draft: float, emitted: set[int]) -> None:
+    """At temperature 0.001 a logit of -1 has a probability of e^-1000: its ratio is known to logarithms alone."""
+    batch = one_request(draft=True)
+    assert batch.draft_logits is not None
+    batch.temperature[:] = 0.001
+    batch.draft_sampled[1] = 6
+    for logits, of_draft in ((batch.target_logits[0], target), (batch.draft_logits[batch.idx_mapping[0], 0], draft)):
+        logits[:] = 0.0
+        logits[6] = of_draft
+    results = allowed_results("verify_draft_logits", inputs_of("verify_draft_logits", batch), 0)
+    assert {result["num_sampled"] for result in results} == emitted
 
 
 @pytest.mark.parametrize("op", ["verify_one_hot", "verify_draft_logits"])
