@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
+import numpy as np
 import torch
 
 from verispec.engines.protocol.generation import GenerationRequest
@@ -124,5 +126,6 @@ def _entries(
     changes: Sequence[tuple[float, ...]], logits: torch.Tensor
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], list[torch.Tensor]]:
     """Return the index of the changed entries and, in the dtype of the logits, the numbers that belong to each."""
-    rows, tokens, *numbers = (torch.tensor(column, device=logits.device) for column in zip(*changes, strict=True))
-    return (rows, tokens), [column.to(logits.dtype) for column in numbers]
+    listed = np.fromiter(chain.from_iterable(changes), np.float64).reshape(len(changes), -1)  # ids are exact in float64
+    rows, tokens, *numbers = torch.from_numpy(listed).to(logits.device).unbind(1)
+    return (rows.long(), tokens.long()), [column.to(logits.dtype) for column in numbers]

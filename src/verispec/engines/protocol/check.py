@@ -312,9 +312,9 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
     tokens: list[list[int]] = []
     for b, row in enumerate(rows):
         ids = _list(row)
-        if ids is None or not all(_is_int(token) for token in ids):
+        if ids is None or not all(map(_is_int, ids)):
             raise ProtocolError(f"{CODE} {where}[{b}]: expected a list of token ids, got {_shown(row)}")
-        tokens.append([int(token) for token in ids])
+        tokens.append(list(map(int, ids)))
     return tokens
 
 
@@ -439,7 +439,7 @@ def _list(value: object) -> list[Any] | None:
 
 
 def _is_int(value: object) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    return type(value) is int or (hasattr(value, "__index__") and not isinstance(value, bool))
 
 
 def _shown(value: object) -> str:
