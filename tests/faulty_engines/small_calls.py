@@ -89,14 +89,14 @@ def _ends(how: str, calls: int, requests: int) -> None:
 
 
 class Slow(Plain):
-    """Takes a tenth of a second per call."""
+    """Takes 0.3 s per call."""
 
     def op(self, name: str) -> OpFunction | Unsupported:
         function = super().op(name)
         assert not isinstance(function, Unsupported)
 
         def slow(**arguments: Any) -> Any:
-            time.sleep(0.1)
+            time.sleep(0.3)
             return function(**arguments)
 
         return slow

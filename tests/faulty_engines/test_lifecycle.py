@@ -94,14 +94,21 @@ def test_an_import_that_hangs_is_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("engine", "warning"),
     [
-        ("HangsAtClose", f"close() of the engine: no answer within {SHORT:g} s"),
         ("RaisesAtClose", "close() of the engine raised RuntimeError: the server is gone"),
         ("ExitsAtClose", "close() of the engine raised SystemExit: 3"),
         ("EndsAtClose", "close() of the engine: the process ended itself with exit code 4"),
     ],
 )
 def test_a_failing_close_is_reported(engine: str, warning: str, tmp_path: Path) -> None:
-    summary = result_of(engine, tmp_path, close_timeout=SHORT)
+    check_close(result_of(engine, tmp_path), warning)
+
+
+def test_a_close_without_an_answer_is_reported(tmp_path: Path) -> None:
+    summary = result_of("HangsAtClose", tmp_path, close_timeout=SHORT)
+    check_close(summary, f"close() of the engine: no answer within {SHORT:g} s")
+
+
+def check_close(summary: RunSummary, warning: str) -> None:
     assert summary.run.footer["warnings"] == [warning]
     assert set(summary.counts) == {"pass"}
     assert summary.exit_code() == exits.GOOD
