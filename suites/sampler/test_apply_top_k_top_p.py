@@ -20,6 +20,7 @@ from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 from verispec.run.record import FAULT
 from verispec.suites.sampler._callers import of_vocabulary
+from verispec.suites.sampler._fused import striped
 from verispec.suites.sampler._sampling import limit_arguments as arguments
 
 CONTRACT = contracts.load("apply_top_k_top_p")
@@ -239,6 +240,18 @@ def test_very_many_ties(op: OpUnderTest, seed: int, rule: str) -> None:
         values["k"][:] = 66_000
     if rule != "k":
         values["p"][:] = 0.96
+    check(op, values)
+
+
+@case("TKP-3", spread="striped", vocab=20_011, rule=RULES, reach=REACH)
+def test_limits_of_striped_rows(op: OpUnderTest, seed: int, rule: str) -> None:
+    """A sample of evenly spread places misjudges them, so that a guess from one is wrong."""
+    values = arguments(seed, rule, 20_011)
+    values["logits"] = striped(values["logits"])
+    if values["k"] is not None:
+        values["k"][:] = [5000, 5000, 9000, 9000]
+    if values["p"] is not None:
+        values["p"][:] = 0.5
     check(op, values)
 
 
