@@ -188,18 +188,18 @@ def some_limits(
     return kinds[rng.integers(len(kinds))]
 
 
-def cluster(rng: np.random.Generator, requests: RequestBatch) -> RequestBatch:
+def cluster(rng: np.random.Generator, logits: Array) -> Array:
     """Give each row about a hundred adjacent tokens with nearly all of its mass; every second row has no others.
 
     A grammar leaves such rows, whose mass cannot be estimated from a sample of places.
     """
-    rows, vocab = requests.target_logits.shape
-    for row in range(rows):
+    vocab = logits.shape[1]
+    for row in range(len(logits)):
         begin = int(rng.integers(0, vocab - 250))
         inside = np.zeros(vocab, dtype=bool)
         inside[begin : begin + int(rng.integers(60, 250))] = True
-        requests.target_logits[row] = np.where(inside, requests.target_logits[row], -np.inf if row % 2 else -20.0)
-    return requests
+        logits[row, ~inside] -= np.inf if row % 2 else 20
+    return logits
 
 
 STRIPES = (256, 64)
@@ -213,7 +213,7 @@ def stripes(vocab: int, row: int) -> Array:
     return is_first != bool(row % 2)
 
 
-def striped(logits: Array) -> Array:
+def stripe(logits: Array) -> Array:
     """Lower the logits outside of `stripes`: a sample of evenly spread places misjudges the limits of such rows."""
     rows, vocab = logits.shape
     for row in range(rows):

@@ -19,7 +19,7 @@ from verispec.suites.sampler._fused import (
     draft_normalisers,
     limits,
     raw,
-    striped,
+    stripe,
     verify,
 )
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -144,7 +144,8 @@ def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
 
 @case("VDL-5", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
 def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
-    requests = cluster(np.random.default_rng(seed), drafted(seed, "wide", 20_011, temperature=1.0))
+    requests = drafted(seed, "wide", 20_011, temperature=1.0)
+    cluster(np.random.default_rng(seed), requests.target_logits)
     verify(op, requests, **limits(requests, p=0.95))
 
 
@@ -152,7 +153,7 @@ def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
 def test_limits_of_striped_rows(op: OpUnderTest, seed: int) -> None:
     """A sample of evenly spread places misjudges them, so that a guess from one is wrong."""
     requests = drafted(seed, "ragged", 20_011, temperature=1.0)
-    striped(requests.target_logits)
+    stripe(requests.target_logits)
     for k, p in ((5000, None), (None, 0.5), (9000, 0.5)):
         verify(op, requests, **limits(requests, k, p))
 
