@@ -344,9 +344,11 @@ def test_nan(op: OpUnderTest, seed: int, at: str, vocab: int) -> None:
 
 @case("TKP-9", vocab=9001, p=["0.5", "0.9", "0.999"], reach=REACH)
 def test_flat_rows(op: OpUnderTest, seed: int, p: str) -> None:
+    """Top-p alone, and of the first k tokens, many as likely as these behind them."""
     values = arguments(seed, "p", 9001, spread=0.1)
     values["p"][:] = float(p)
     check(op, values)
+    check(op, values | {"k": np.array([20, 50, 64, 3000])})
 
 
 @case("TKP-10", check="out of place", rule=RULES, reach="raw log-probabilities are taken later")

@@ -109,7 +109,7 @@ def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
 @case("VOH-4", spread="striped", reach="top-k and top-p of a request")
 def test_limits_of_striped_rows(op: OpUnderTest, seed: int) -> None:
     """A sample of evenly spread places misjudges them, so that a guess from one is wrong."""
-    requests = one_hot(seed, "ragged", 20_011, temperature=1.0)
+    requests = one_hot(seed, "one", 20_011, temperature=1.0)
     stripe(requests.target_logits)
     for k, p in ((5000, None), (None, 0.5), (9000, 0.5)):
         verify(op, requests, **limits(requests, k, p))
