@@ -213,7 +213,7 @@ def stripes(vocab: int, row: int) -> Array:
     """Mark the ids of a row in the first half of each of many equal parts; in every second row the others."""
     parts = STRIPES[row // 2 % len(STRIPES)]
     is_first: Array = np.arange(vocab) * parts % vocab < vocab * 0.45
-    return is_first != bool(row % 2)
+    return ~is_first if row % 2 else is_first
 
 
 def stripe(logits: Array) -> Array:

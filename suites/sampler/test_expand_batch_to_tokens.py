@@ -66,7 +66,8 @@ def test_many_and_long_requests(op: OpUnderTest, engine: Engine, seed: int, dtyp
     """
     rng = np.random.default_rng(seed)
     many = PROGRAMS if is_slow(engine) else 2 * WORK
-    for counts in (rng.integers(0, 4, many), *([0, n, 1] for n in rng.choice(around(SERIES, 16_400)[-15:], 3))):
+    batches = [rng.integers(0, 4, many), *(np.array([0, n, 1]) for n in rng.choice(around(SERIES, 16_400)[-15:], 3))]
+    for counts in batches:
         input_ = values(rng, dtype, len(counts))
         input_[::3] = 0
         check(op, dtype, input_, counts, (0, 1))
