@@ -173,9 +173,9 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
 
 @case("GEN-33", draft=METHODS[:2], seeds=[None, "below 0"], check="count", reach="a request with n above 1")
 def test_every_number_of_samples_is_answered(load: Load, prompts: Any, seeds: str | None, draft: str) -> None:
-    """Requests of one to four samples in one batch; at a temperature of 2 no two samples of six tokens are equal.
+    """Requests of one to four and of nine samples in one batch; at a temperature of 2 no two of a request are equal.
 
-    The one of four has the seed 0, or all have seeds below -1, which alone may ask for any seed.
+    The last two have the seed 0, or all have seeds below -1, which alone may ask for any seed.
     """
     asked = [
         GenerationRequest(
@@ -183,10 +183,10 @@ def test_every_number_of_samples_is_answered(load: Load, prompts: Any, seeds: st
             max_tokens=6,
             ignore_eos=True,
             temperature=2.0,
-            n=n + 1,
-            seed=-10 * (n + 1) if seeds else 3 - n,
+            n=samples,
+            seed=-10 * (n + 1) if seeds else max(3 - n, 0),
         )
-        for n in range(4)
+        for n, samples in enumerate((1, 2, 3, 4, 9))
     ]
     for request, result in zip(asked, load(draft).generate(asked), strict=True):
         samples = (result, *result.samples)

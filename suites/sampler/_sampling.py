@@ -63,13 +63,16 @@ def synthetic_arguments(requests: RequestBatch, contract: Contract, rates: Any, 
 def limit_arguments(
     seed: Seed, rule: str = "both", vocab: int = 300, rows: int = 4, spread: float = 3.0
 ) -> dict[str, Any]:
-    """Return logits with a standard deviation of `spread`, and top-k, top-p or both: "k", "p", "both"."""
+    """Return logits with a standard deviation of `spread`, and top-k, top-p or both: "k", "p", "both".
+
+    Every second k is at most 64, as users ask for; the others are up to a quarter of the vocabulary.
+    """
     rng = np.random.default_rng(seed)
-    return {
-        "logits": normal(rng, rows, vocab) * np.float32(spread / 3),
-        "k": rng.integers(1, max(vocab // 4, 2), rows) if rule != "p" else None,
-        "p": rng.uniform(0.1, 0.97, rows).astype(np.float32) if rule != "k" else None,
-    }
+    logits = normal(rng, rows, vocab) * np.float32(spread / 3)
+    k = rng.integers(1, max(vocab // 4, 2), rows)
+    k[1::2] = np.minimum(k[1::2], rng.integers(1, 65, rows // 2))
+    p = rng.uniform(0.1, 0.97, rows).astype(np.float32)
+    return {"logits": logits, "k": k if rule != "p" else None, "p": p if rule != "k" else None}
 
 
 def counter_arguments(seed: Seed, counters: int) -> dict[str, Array]:

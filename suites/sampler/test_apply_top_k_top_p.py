@@ -20,6 +20,7 @@ from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 from verispec.run.record import FAULT
 from verispec.suites.sampler._callers import of_vocabulary
+from verispec.suites.sampler._fused import cluster, stripe
 from verispec.suites.sampler._sampling import limit_arguments as arguments
 
 CONTRACT = contracts.load("apply_top_k_top_p")
@@ -242,6 +243,24 @@ def test_very_many_ties(op: OpUnderTest, seed: int, rule: str) -> None:
     check(op, values)
 
 
+@case("TKP-3", spread=["striped", "clustered"], vocab=20_011, rule=RULES, reach=REACH)
+def test_limits_of_uneven_rows(op: OpUnderTest, seed: int, spread: str, rule: str) -> None:
+    """A sample of evenly spread places misjudges striped rows, so that a guess from one is wrong.
+
+    Clustered ones have their likely tokens next to each other; a limit of both keeps some of these.
+    """
+    values = arguments(seed, rule, 20_011)
+    if spread == "striped":
+        values["logits"] = stripe(values["logits"])
+    else:
+        values["logits"] = cluster(np.random.default_rng(seed), values["logits"])
+    if values["k"] is not None:
+        values["k"][:] = [5000, 5000, 9000, 9000] if spread == "striped" else [20, 40, 400, 5000]
+    if values["p"] is not None:
+        values["p"][:] = 0.5 if spread == "striped" else [0.5, 0.8, 0.95, 0.99]
+    check(op, values)
+
+
 @case(
     "TKP-4",
     p=["1e-3", "1e-9", "0", "-1"],
@@ -325,9 +344,11 @@ def test_nan(op: OpUnderTest, seed: int, at: str, vocab: int) -> None:
 
 @case("TKP-9", vocab=9001, p=["0.5", "0.9", "0.999"], reach=REACH)
 def test_flat_rows(op: OpUnderTest, seed: int, p: str) -> None:
+    """Top-p alone, and of the first k tokens, many as likely as these behind them."""
     values = arguments(seed, "p", 9001, spread=0.1)
     values["p"][:] = float(p)
     check(op, values)
+    check(op, values | {"k": np.array([20, 50, 64, 3000])})
 
 
 @case("TKP-10", check="out of place", rule=RULES, reach="raw log-probabilities are taken later")

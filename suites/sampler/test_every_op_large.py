@@ -92,6 +92,30 @@ def test_special_values_in_large_batches(
         raise Inconclusive(ALREADY)
 
 
+ROWS = {"logits", "target_logits", "draft_logits", "target_probs", "draft_probs"}
+"""Parameters with rows over the vocabulary, without the ending of pointers."""
+
+
+@case("ANY-2", subjects=[op for op in REPEATABLE if uses_rows(op)], check="rows without mass", mode=["plain", "both"])
+def test_rows_without_mass_past_65_536_requests(
+    op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str
+) -> None:
+    """Of some rows over the vocabulary no token is possible, in copies of 61 requests."""
+    call = make(subject, seed, some_requests(seed, 61, 5, mode))
+    take_mass(np.random.default_rng(seed), call)
+    if not is_right(op, call):
+        raise Inconclusive(ALREADY)
+    copies = 1 if is_slow(engine) else WORK // 61 + 1
+    check_repeated(op, call.values, copies, shapes=call.shapes, compare=call.compare)
+
+
+def take_mass(rng: np.random.Generator, call: MadeCall) -> None:
+    """Leave no possible token in every fourth row of logits or probabilities."""
+    for name, values in call.values.items():
+        if values is not None and name.removesuffix("_ptr") in ROWS:
+            values[rng.random(values.shape[:-1]) < 0.25] = 0.0 if "probs" in name else -np.inf
+
+
 OPTIONS = {
     "is_greedy_ptr", "discard_request_mask_ptr", "temperature", "top_k", "top_p", "k", "p",
 }  # fmt: skip

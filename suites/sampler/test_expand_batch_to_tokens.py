@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
+from verispec.cases.axes import SERIES, around
 from verispec.cases.batches import COUNTS, Array
 from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.suites.sampler._sampling import expand_arguments
+from verispec.suites.sampler.test_every_op import PROGRAMS, WORK, is_slow
 
 CONTRACT = contracts.load("expand_batch_to_tokens")
 DTYPES = ["float32", "int32", "int64", "bool"]
@@ -53,6 +56,21 @@ def check(op: OpUnderTest, dtype: str, input_: Any, counts: Any, replace: Any = 
 def test_each_token_receives_the_value_of_its_request(op: OpUnderTest, seed: int, counts: str, dtype: str) -> None:
     rng = np.random.default_rng(seed)
     check(op, dtype, values(rng, dtype, len(COUNTS[counts])), COUNTS[counts])
+
+
+@case("EXP-1", check="large batches", dtype=DTYPES)
+def test_many_and_long_requests(op: OpUnderTest, engine: Engine, seed: int, dtype: str) -> None:
+    """More requests than threads share out, and thousands of tokens of one; an engine may take one dtype alone.
+
+    Every third value is the one that is replaced.
+    """
+    rng = np.random.default_rng(seed)
+    many = PROGRAMS if is_slow(engine) else 2 * WORK
+    batches = [rng.integers(0, 4, many), *(np.array([0, n, 1]) for n in rng.choice(around(SERIES, 16_400)[-15:], 3))]
+    for counts in batches:
+        input_ = values(rng, dtype, len(counts))
+        input_[::3] = 0
+        check(op, dtype, input_, counts, (0, 1))
 
 
 @case("EXP-2", dtype=DTYPES, cu=["int32", "int64"], reach=reach)

@@ -108,27 +108,28 @@ def test_the_lowest_of_equal_scores_wins(op: OpUnderTest, seed: int, draft: str,
 
 @case("SRT-3", check="many rows", draft=DRAFT)
 def test_the_lowest_of_equal_scores_in_many_rows(op: OpUnderTest, seed: int, draft: str) -> None:
-    """Buffers of so many rows that a program reads all tiles of one; equal scores lie in different tiles.
+    """Buffers of so many rows that a program reads every fourth tile of one, or all; equal scores lie in many tiles.
 
     Callers allocate a row per draft token: no production call has rows behind the last count.
     """
-    vocab, room = 4099, 260
+    vocab, rng = 9001, np.random.default_rng(seed)
     batch = rng_batch(seed, "ragged", draft, vocab)
     rows(batch, 0.25, 0.125)
-    batch.inv_q[:] = 1.0
-    batch.inv_q[::2, 0] = 0.5
+    for noise, first in zip(batch.inv_q, rng.integers(0, vocab, batch.requests), strict=True):
+        noise[:] = np.where(np.arange(vocab) < first, 0.5, 1.0)
     batch.draft_token_ids[:] = vocab // 2
+    for room in (140, 260):
 
-    def longer(rows: Any) -> Any:
-        return None if rows is None else np.concatenate((rows, np.repeat(rows[:1], room - len(rows), axis=0)))
+        def longer(rows: Any, room: int = room) -> Any:
+            return None if rows is None else np.concatenate((rows, np.repeat(rows[:1], room - len(rows), axis=0)))
 
-    values = recovered_arguments(
-        batch,
-        draft_token_ids_ptr=longer(batch.draft_token_ids),
-        target_probs_ptr=longer(batch.target_probs),
-        draft_probs_ptr=longer(batch.draft_probs),
-    )
-    op.check_outputs(values, shapes={"output_token_ids_ptr": (room,)})
+        values = recovered_arguments(
+            batch,
+            draft_token_ids_ptr=longer(batch.draft_token_ids),
+            target_probs_ptr=longer(batch.target_probs),
+            draft_probs_ptr=longer(batch.draft_probs),
+        )
+        op.check_outputs(values, shapes={"output_token_ids_ptr": (room,)})
 
 
 @case("SRT-4", draft=DRAFT, reach=REACH)

@@ -18,6 +18,7 @@ from verispec.suites.sampler._fused import (
     draft_at_limit,
     limits,
     raw,
+    stripe,
     verify,
 )
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -100,8 +101,18 @@ def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
 
 @case("VOH-4", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
 def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
-    requests = cluster(np.random.default_rng(seed), one_hot(seed, "wide", 20_011, temperature=1.0))
+    requests = one_hot(seed, "wide", 20_011, temperature=1.0)
+    cluster(np.random.default_rng(seed), requests.target_logits)
     verify(op, requests, **limits(requests, p=0.95))
+
+
+@case("VOH-4", spread="striped", reach="top-k and top-p of a request")
+def test_limits_of_striped_rows(op: OpUnderTest, seed: int) -> None:
+    """A sample of evenly spread places misjudges them, so that a guess from one is wrong."""
+    requests = one_hot(seed, "one", 20_011, temperature=1.0)
+    stripe(requests.target_logits)
+    for k, p in ((5000, None), (None, 0.5), (9000, 0.5)):
+        verify(op, requests, **limits(requests, k, p))
 
 
 @case("VOH-4", check="ties", k=["3", "40"], p=[None, "0.5", "0.9999"], reach="quantised logits tie")

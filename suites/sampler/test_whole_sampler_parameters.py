@@ -242,8 +242,29 @@ def test_log_probabilities_show_the_whole_bias(sampler: SamplerUnderTest, seed: 
     check_log_probabilities(sampler, np.random.default_rng(seed), "logit bias", "processed", "mixed", "present")
 
 
+@case(
+    "WS-23",
+    family=GUMBEL,
+    mode=["raw", "processed"],
+    check="synthetic mode",
+    reach="a request with logprobs, and rejection_sample_method=synthetic",
+)
+def test_log_probabilities_of_synthetic_mode_are_those_of_the_row(
+    sampler: SamplerUnderTest, seed: int, mode: str
+) -> None:
+    """Rates decide how many drafts are accepted, and change no row."""
+    rates = [0.9, 0.7, 0.5, 0.35, 0.25]
+    check_log_probabilities(sampler, np.random.default_rng(seed), "penalties", mode, "mixed", "absent", rates)
+
+
 def check_log_probabilities(
-    sampler: SamplerUnderTest, rng: np.random.Generator, parameter: str, mode: str, batch: str, draft: str
+    sampler: SamplerUnderTest,
+    rng: np.random.Generator,
+    parameter: str,
+    mode: str,
+    batch: str,
+    draft: str,
+    rates: list[float] | None = None,
 ) -> None:
     """Check the log-probabilities of five steps whose every second request has a parameter."""
     heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
@@ -254,7 +275,7 @@ def check_log_probabilities(
             replace(context, params=replace(context.params, logprobs=wanted))
             for context, wanted in zip(step.contexts, WANTED, strict=True)
         ]
-        answer = sampler.process_and_verify(step.batch, contexts, mode)
+        answer = sampler.process_and_verify(replace(step.batch, synthetic_rates=rates), contexts, mode)
         for b, (tokens, entries) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
             for j, (token, entry) in enumerate(zip(tokens, entries, strict=False)):
                 check_entry(exact_row(step, b, j, mode), token, entry, contexts[b], f"request {b}, token {j}")
