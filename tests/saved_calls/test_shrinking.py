@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from verispec.cases.batches import random_batch
+from verispec.cases.request_state import random_requests
 from verispec.judge import Mismatch, OpCall, OpUnderTest
 from verispec.reference import contracts, oracle
 from verispec.saved_calls.shrink import shrunk
@@ -137,3 +138,12 @@ def test_every_variant_keeps_to_the_contract(counts: list[int]) -> None:
         assert size(variant) != size(call)
         seen += 1
     assert seen > 3 or not counts
+
+
+def test_every_request_keeps_the_row_of_its_bonus_token() -> None:
+    contract = contracts.load("verify_one_hot")
+    batch = random_requests(np.random.default_rng(3), (2, 0, 1), 7, draft=False, temperature=1.0)
+    call = OpCall(batch.arguments(contract), {}, {}, {"sampled": (batch.requests, batch.columns)})
+    rows = [np.diff(variant.values["cu_num_logits"]) for variant in variants(contract, call)]
+    assert min(map(min, filter(len, rows))) == 1
+    assert {tuple(lengths) for lengths in rows} >= {(2, 1, 2), (3, 1, 1)}, "drafts go one by one"

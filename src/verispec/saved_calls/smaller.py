@@ -121,9 +121,11 @@ def _packed(axes: _Axes, counts: Tensor, call: OpCall) -> Iterator[OpCall]:
     for start, stop in _chunks(len(ends)):
         gone = list(range(start, stop))
         yield without(gone, [t for b in gone for t in range(int(begins[b]), int(ends[b]))])
+    least = 1 if starts else 0  # a request has at least the row of its bonus token, and may have no draft
     for b in range(len(ends)):
-        for token in range(int(ends[b]) - 1, int(begins[b]) - 1, -1):
-            yield without([], [token])
+        if ends[b] - begins[b] > least:
+            for token in range(int(ends[b]) - 1, int(begins[b]) - 1, -1):
+                yield without([], [token])
 
 
 def _no_longer_than(axes: _Axes, axis: str, longest: int, call: OpCall) -> Iterator[OpCall]:
