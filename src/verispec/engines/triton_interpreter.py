@@ -2,8 +2,8 @@
 
 A GPU's result is the reference for a kernel. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
 which a GPU's leave out, and it has no bool among a kernel's arguments. Up to 3.9 at least, its casts from float32
-to bfloat16 cut the last bits off, where a GPU's round to the nearest number, and a comparison of scalars does not
-combine with one of vectors.
+to bfloat16 cut the last bits off, where a GPU's round to the nearest number. A comparison of scalars does not combine
+with one of vectors there.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _round_to_bfloat16() -> None:
 
 
 def _spread_bools() -> None:
-    """Keep a comparison of two scalars a bool where it meets a vector: its handle has the type of what is compared."""
+    """Keep a comparison of two scalars a bool where it meets a vector: its handle has the type of its operands."""
     builder = interpreter.InterpreterBuilder
     plain = builder.create_splat
 

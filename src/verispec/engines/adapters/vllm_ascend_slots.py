@@ -21,7 +21,7 @@ PARTS = (
     *("worker", "worker.v2", "worker.v2.sample", "worker.v2.spec_decode"),
     *("ops.triton.v2", "ops.triton.v2.spec_decode"),
 )
-"""Packages of these modules and of what they import, whose ``__init__`` is not run."""
+"""Packages of these modules and of their imports, whose ``__init__`` is not run."""
 
 
 class SlotSampler:
