@@ -339,8 +339,8 @@ def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) 
 def test_penalties_count_no_rejected_draft(load: Load, prompts: Any, draft: str) -> None:
     """Prompts of one token: an engine that leaves a prompt out still shows which drafts it counts."""
     asked = [
-        GenerationRequest(prompt[:1], max_tokens=LENGTH, ignore_eos=True, repetition_penalty=(1.3, 0.8)[n % 2])
-        for n, prompt in enumerate(prompts[:6])
+        GenerationRequest(prompt[:1], max_tokens=LENGTH, ignore_eos=True, repetition_penalty=penalty)
+        for prompt, penalty in zip(prompts, (1.3, 0.8), strict=False)
     ]
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with a prompt of one token")
