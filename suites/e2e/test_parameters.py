@@ -330,6 +330,22 @@ def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) 
         check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt")
 
 
+@case(
+    "GEN-22",
+    parameter="first token",
+    draft=METHODS[2:3],
+    reach="a request with a repetition penalty and a short prompt",
+)
+def test_penalties_count_no_rejected_draft(load: Load, prompts: Any, draft: str) -> None:
+    """Prompts of one token: an engine that leaves a prompt out still shows which drafts it counts."""
+    asked = [
+        GenerationRequest(prompt[:1], max_tokens=LENGTH, ignore_eos=True, repetition_penalty=penalty)
+        for prompt, penalty in zip(prompts, (1.3, 0.8), strict=False)
+    ]
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a prompt of one token")
+
+
 SEVERAL = [
     "penalties",
     "bad words",

@@ -31,6 +31,7 @@ def kernel(out, values, flag, BLOCK: tl.constexpr):
     tl.store(out + 3, below)
     tl.store(out + 4, tl.maximum(first, 1.0))
     tl.store(out + 5, tl.minimum(first, 1.0))
+    tl.store(out + 7 + lane, 1.0, mask=(lane < 2) & (tl.load(values + 1) > 1.0))
     if flag:
         tl.store(out + 6, 1.0)
 
@@ -90,7 +91,7 @@ if __name__ == "__main__":
     values = torch.tensor([float("nan"), 2.0, 8.0, 4.0])
     answers = []
     for flag in (False, True):
-        out = torch.zeros(7)
+        out = torch.zeros(9)
         kernel[(1,)](out, values, flag, BLOCK=4)
         answers.append(out.tolist())
     print(json.dumps([*answers, is_rounded_like_torch(), *work()]))

@@ -2,7 +2,8 @@
 
 A GPU's result is the reference for a kernel. Up to Triton 3.7 the interpreter's maxima and minima take NaN,
 which a GPU's leave out, and it has no bool among a kernel's arguments. Up to 3.9 at least, its casts from float32
-to bfloat16 cut the last bits off, where a GPU's round to the nearest number.
+to bfloat16 cut the last bits off, where a GPU's round to the nearest number. A comparison of scalars does not combine
+with one of vectors there.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def prepare(engine: str) -> None:
         )
     _omit_lost_work()
     _round_to_bfloat16()
+    _spread_bools()
     if release < Version("3.8"):
         _leave_out_nan()
         _take_bools()
@@ -111,6 +113,20 @@ def _round_to_bfloat16() -> None:
         return interpreter.TensorHandle(rounded, dtype.scalar)
 
     builder.create_fp_trunc = create_fp_trunc
+
+
+def _spread_bools() -> None:
+    """Keep a comparison of two scalars a bool where it meets a vector: its handle has the type of its operands."""
+    builder = interpreter.InterpreterBuilder
+    plain = builder.create_splat
+
+    def create_splat(self: Any, *arguments: Any) -> Any:
+        handle = plain(self, *arguments)
+        if any(getattr(getattr(given, "data", None), "dtype", None) == np.bool_ for given in arguments):
+            handle.data = handle.data.astype(np.bool_)
+        return handle
+
+    builder.create_splat = create_splat
 
 
 def _leave_out_nan() -> None:

@@ -13,9 +13,17 @@ from typing import Any, ClassVar
 
 from verispec.engines import Description, Engine, Unsupported, UnsupportedCall
 from verispec.engines.adapters.admission import Admission, OneByOne, Turn
+from verispec.engines.adapters.counted_steps import summed
 from verispec.engines.adapters.offers import Offers
 from verispec.engines.adapters.partial import PartialEngine, imported, require_cpu
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, LoadOptions, TokenLogprobs
+from verispec.engines.protocol.generation import (
+    GenerationRequest,
+    GenerationResult,
+    LoadOptions,
+    SpeculationMetrics,
+    SpeculativeStep,
+    TokenLogprobs,
+)
 from verispec.errors import VerispecError
 
 OFFERS = Offers(
@@ -65,7 +73,7 @@ class MlxGenerator(OneByOne):
 
     def __init__(self, mx: Any, utils: Any, target: Path, options: LoadOptions) -> None:
         super().__init__(Admission(OFFERS, options, target))
-        self._mx, self._options = mx, options
+        self._mx, self._options, self._steps = mx, options, list[SpeculativeStep]()
         self._generate: Any = importlib.import_module("mlx_lm.generate")
         self._sampling: Any = importlib.import_module("mlx_lm.sample_utils")
         self._model = _load(utils, target)
@@ -78,19 +86,36 @@ class MlxGenerator(OneByOne):
                 model.set_dtype(getattr(mx, options.dtype))
 
     def run(self, turn: Turn) -> GenerationResult:
-        """Return the tokens that one of its generators yields until a stop token."""
+        """Return the tokens that one of its generators yields until a stop token, and the steps of greedy text.
+
+        A sampled draft is accepted where it equals the target's sample, so that no ratio of probabilities explains
+        its step.
+        """
         self._mx.random.seed(turn.seed)
         tokens: list[int] = []
         logprobs: list[TokenLogprobs] = []
+        steps: list[SpeculativeStep] = []
+        begun, accepted = 0, 0
         emitted = self._emitted(turn.request, turn.most)
-        for token, row, *_ in emitted:
-            tokens.append(int(token))
-            if turn.request.logprobs is not None:
-                logprobs.append(self._logprobs(row, tokens[-1], turn.request.logprobs))
-            if tokens[-1] in turn.stops:
-                break
+        for place, (token, row, *is_draft) in enumerate(emitted, start=1):
+            if not tokens or tokens[-1] not in turn.stops:
+                tokens.append(int(token))
+                if turn.request.logprobs is not None:
+                    logprobs.append(self._logprobs(row, tokens[-1], turn.request.logprobs))
+            accepted += any(is_draft)
+            if not any(is_draft) or place == turn.most:
+                steps.append(SpeculativeStep(min(turn.most - begun, self._options.max_drafts), accepted))
+                begun, accepted = place, 0
+                if tokens[-1] in turn.stops:
+                    break
         emitted.close()
-        return turn.result(tokens, logprobs)
+        told = steps if self._draft is not None and turn.request.greedy else ()
+        self._steps += told
+        return turn.result(tokens, logprobs, steps=tuple(told))
+
+    def metrics(self) -> SpeculationMetrics:
+        """Return the sums of the steps of greedy requests."""
+        return summed(self._steps, self._options.max_drafts if self._draft is not None else 0)
 
     def lacks(self, request: GenerationRequest) -> Iterable[tuple[object, str]]:
         """Return parameters that mlx-lm applies in another order or place."""

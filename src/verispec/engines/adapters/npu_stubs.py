@@ -33,6 +33,8 @@ REPLACED: Mapping[str, Mapping[str, Any]] = {
         "global_stream": Stream,
         "npu_stream_switch": nullcontext,
     },
+    # Later releases ask how they were built, and since 0.30 an A2 takes top-k and top-p in PyTorch too.
+    "vllm_ascend._build_info": {"__device_type__": "A2"},
     "vllm_ascend.sample.penalties": {},
     "vllm_ascend.ops.triton.reject_sample": {},
 }

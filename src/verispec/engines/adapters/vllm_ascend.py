@@ -55,7 +55,7 @@ class VllmAscend(PartialEngine):
         from verispec.engines.checkout import unpack
 
         root = unpack(source)
-        self._version = version_of(root, "vllm_ascend", source)
+        self._root, self._version = root, version_of(root, "vllm_ascend", source)
         require_module(
             root, "vllm_ascend.sample.rejection_sampler", "V-ENG-ASCEND", source,
             what="rejection sampler of vllm-ascend", hint="name a folder or a release of vllm-ascend",
@@ -91,7 +91,7 @@ class VllmAscend(PartialEngine):
         return (
             AscendSampler(self._module, self._limits)
             if family == "flat"
-            else Unsupported("only its packed sampler is driven")
+            else Unsupported("its second sampler has kernels in Triton alone")
         )
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from verispec.engines import Engine, OpFunction, Unsupported, UnsupportedCall
-from verispec.engines.accelerator_stubs import import_under_test
+from verispec.engines.accelerator_stubs import bare_packages, import_under_test
+from verispec.engines.adapters import vllm_ascend_slots as slots
 from verispec.engines.adapters.partial import choose_interpreter, limits_of_triton, require_cpu
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.engines.adapters.vllm_ascend import VllmAscend
@@ -49,13 +50,28 @@ class VllmAscendTriton(VllmAscend):
             return Unsupported(f"vllm-ascend has no {name} in Triton")
         return guarded(contracts.load(name), partial(_interpreted, call, self._kernels))
 
+    def sampler(self, family: str = "flat") -> Any | Unsupported:
+        """Return the packed sampler, or for "request_state" that of its second generation of workers."""
+        if family != "request_state":
+            return super().sampler(family)
+        bare_packages(self._root, "vllm_ascend", slots.PARTS)
+        try:
+            with _enabled(importlib.import_module("vllm.triton_utils")):
+                sampler = import_under_test(slots.MODULE).rejection_sample
+                has_limits = (self._root / f"{slots.LIMITS.replace('.', '/')}.py").is_file()
+                limits = import_under_test(slots.LIMITS).apply_top_k_top_p_npu if has_limits else None
+        except ImportError as error:
+            return Unsupported(f"its second sampler cannot be imported beside this vLLM: {error}")
+        return slots.SlotSampler(sampler, limits)
+
 
 @contextmanager
 def _enabled(utilities: Any) -> Iterator[None]:
     """Let modules that are imported inside take Triton without an active driver from vLLM's utilities."""
-    before = {name: getattr(utilities, name) for name in ("HAS_TRITON", "triton", "tl")}
-    triton, language = importlib.import_module("triton"), importlib.import_module("triton.language")
-    vars(utilities).update(HAS_TRITON=True, triton=triton, tl=language)
+    modules = {"triton": "triton", "tl": "triton.language", "tldevice": "triton.language.extra.libdevice"}
+    enabled = {name: importlib.import_module(module) for name, module in modules.items()} | {"HAS_TRITON": True}
+    before = {name: getattr(utilities, name, None) for name in enabled}
+    vars(utilities).update(enabled)
     try:
         yield
     finally:
