@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from verispec.engines import SamplerBatch, Unsupported, UnsupportedCall
-from verispec.engines.adapters.vllm.installed.sampler import sampling_metadata
+from verispec.engines.adapters.vllm.installed.sampler import SAMPLER_MODULE, VllmSampler, sampling_metadata
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.adapters.vllm_rbln import VllmRbln
 from verispec.errors import VerispecError
@@ -87,3 +88,17 @@ def test_min_p_is_refused_in_any_step(draft: list[int]) -> None:
     batch = SamplerBatch(logits, [draft], heat, min_p=torch.tensor([0.5]))
     with pytest.raises(UnsupportedCall, match="min_p"):
         sampling_metadata(batch, {}, "cpu")
+
+
+@pytest.mark.parametrize("rates", [None, [0.5]])
+def test_every_sampler_is_made_with_the_options_asked_for(
+    monkeypatch: pytest.MonkeyPatch, rates: list[float] | None
+) -> None:
+    class RejectionSampler:
+        def __init__(self, sampler: str, spec_config: object = None, device: object = None) -> None:
+            self.made = sampler, spec_config is not None
+
+    monkeypatch.setitem(sys.modules, SAMPLER_MODULE, SimpleNamespace(RejectionSampler=RejectionSampler))
+    monkeypatch.setitem(sys.modules, "vllm.v1.sample.sampler", SimpleNamespace(Sampler="{mode}".format))
+    batch = SamplerBatch(torch.zeros(2, 3), [[1]], torch.ones(1), synthetic_rates=rates)
+    assert VllmSampler("cpu")._make(batch, {"mode": "processed"}).made == ("processed", rates is not None)

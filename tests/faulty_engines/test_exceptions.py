@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
+import torch
 
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
-from verispec.judge import DeviceLost, Kind, Mismatch, lost_device
+from verispec.judge import DeviceLost, Inconclusive, Kind, Mismatch, lost_device
 from verispec.judge._failure import call_engine
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
 
@@ -24,7 +25,7 @@ def verdict_on(error: Exception) -> Exception:
     def call() -> None:
         raise error
 
-    with pytest.raises((Mismatch, DeviceLost, UnsupportedCall)) as caught:
+    with pytest.raises((Mismatch, DeviceLost, Inconclusive, UnsupportedCall)) as caught:
         call_engine(call)
     return caught.value
 
@@ -48,6 +49,22 @@ def test_a_text_of_many_lines_is_one_line_and_whole_in_the_traceback() -> None:
     assert verdict.failure.message.startswith("ValueError: expected 3 rows, got 4!")
     assert len(verdict.failure.message) == 300
     assert verdict.failure.details["traceback"].endswith("!" * 500)
+
+
+def allocation(size: int) -> Exception:
+    """Return torch's own exception where so many bytes are not there."""
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(size, dtype=torch.int8)
+    return caught.value
+
+
+def test_too_little_memory_decides_nothing_unless_no_machine_has_it() -> None:
+    text = str(allocation(2**55))
+    assert str(2**55) in text
+    verdict = verdict_on(RuntimeError(text.replace(str(2**55), str(24 * 2**30))))
+    assert isinstance(verdict, Inconclusive)
+    assert str(verdict) == "the engine asked for 24.0 GiB, and memory ran out; run this case where more is free"
+    assert isinstance(verdict_on(RuntimeError(text)), Mismatch)
 
 
 NOT_COMPILED = CompilationError("at 13:4:\n    a kernel's source\n    ^\nint32 here and int64 there")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -130,16 +131,33 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 
 
-def failed_call(error: Exception) -> DeviceLost | Mismatch:
+_NO_MEMORY = re.compile(r"DefaultCPUAllocator: can't allocate memory: you tried to allocate (\d+) bytes")
+MOST_MEMORY = 2**40
+"""Bytes above which a request is the engine's fault: no machine that runs a case has as many."""
+
+
+def short_of_memory(text: str) -> Inconclusive | None:
+    """Return the result if this machine has too little memory for what torch was asked for."""
+    found = _NO_MEMORY.search(text)
+    if not found or int(found[1]) > MOST_MEMORY:
+        return None
+    size = f"{int(found[1]) / 2**30:.1f} GiB"
+    return Inconclusive(f"the engine asked for {size}, and memory ran out; run this case where more is free")
+
+
+def failed_call(error: Exception) -> DeviceLost | Inconclusive | Mismatch:
     """Return the result of an engine's call that raised `error`, with the engine's part of the traceback.
 
     Args:
         error: any exception that is neither a rejection nor an error of the harness.
 
     Returns:
-        `DeviceLost` if the process's CUDA context is broken, else a failure of the case.
+        `DeviceLost` if the process's CUDA context is broken, `Inconclusive` if the machine has too little memory, else
+        a failure of the case.
     """
     text = describe_exception(error)
+    if undecided := short_of_memory(text):
+        return undecided
     if type(error).__name__ == "CompilationError":  # drop the kernel's source, which Triton prints before the error
         text = f"CompilationError: {text.rpartition(chr(10))[2]}"
     message = " ".join(text.split())[:300]  # the traceback has all of it
@@ -157,6 +175,7 @@ def call_engine(call: Callable[[], Answer]) -> Answer:
 
     Raises:
         Mismatch: `call` raised an ordinary exception.
+        Inconclusive: the machine has too little memory for the call.
         DeviceLost: the process's CUDA context is broken.
         UnsupportedCall: the engine does not support this call.
     """

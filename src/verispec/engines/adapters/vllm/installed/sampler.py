@@ -95,15 +95,15 @@ class VllmSampler:
 
     def _make(self, batch: SamplerBatch, options: Mapping[str, Any] | None = None) -> Any:
         """Make a sampler as the runner does; synthetic acceptance is a setting of the constructor."""
-        cls = self._module.RejectionSampler
+        cls, sampler = self._module.RejectionSampler, self._sampler(**(options or {}))
         if batch.synthetic_rates is None:
-            return cls(self._sampler(**(options or {})))
+            return cls(sampler)
         if "spec_config" not in inspect.signature(cls.__init__).parameters:
             raise UnsupportedCall(f"{cls.__name__} of this vLLM has no synthetic acceptance")
         config = SimpleNamespace(
             rejection_sample_method="synthetic", synthetic_acceptance_rates=list(batch.synthetic_rates)
         )
-        return cls(self._sampler(), config, torch.device(self._device))
+        return cls(sampler, config, torch.device(self._device))
 
     @contextmanager
     def _watch(self, batch: SamplerBatch, draws: list[Draws | None]) -> Iterator[None]:
