@@ -25,6 +25,9 @@ from verispec.reference.oracle._request_state import clean, log_prob, logsumexp
 
 Array = np.ndarray[Any, Any]
 
+BARELY = 1e-280
+"""Largest draft probability whose ratio to one below `LEAST` is taken for unknown."""
+
 
 def rows(
     *,
@@ -69,8 +72,8 @@ def verified(p: Array, q: Array, draft: int, numbers: Numbers, rounding: Roundin
     """Yield the outcomes for a draft of distribution `q`: accepted, or a token of norm(max(p - q, 0))."""
     share = numbers.acceptance() * q[draft]
     answers = exceeds(p[draft], share, rounding.accept * share)
-    if rounding.accept and 0.0 < max(p[draft], q[draft]) <= LEAST and p[draft] > 0.0:
-        answers = {True, False}  # kernels that compare logarithms know the ratio, others have 0 on both sides
+    if 0.0 < p[draft] <= LEAST:  # as 0, except that a kernel which compares logarithms knows its ratio to a small q
+        answers = {True, False} if rounding.accept and q[draft] <= BARELY else {False}
     if True in answers:
         yield True, draft
     if False not in answers:
