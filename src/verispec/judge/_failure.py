@@ -137,7 +137,7 @@ MOST_MEMORY = 2**40
 
 
 def short_of_memory(text: str) -> Inconclusive | None:
-    """Return the result if this machine has too little memory for what torch was asked for."""
+    """Return the result of an allocation that torch refused, None for another error or an absurd size."""
     found = _NO_MEMORY.search(text)
     if not found or int(found[1]) > MOST_MEMORY:
         return None
