@@ -180,6 +180,9 @@ def _scan_kernel(
     SPLITS: tl.constexpr,
     SPAN: tl.constexpr,
 ):
+    if LIMITED:  # noqa: SIM102 -- decided when the kernel is compiled
+        if tl.program_id(0) == 0:
+            tl.store(search.needed_count, 0)
     parts = tl.cdiv(chunks.splits, SPAN)
     step, request, part = place_of(tl.program_id(0), parts, requests)
     # Nothing here waits for another load.
@@ -338,7 +341,7 @@ def launch(
     }
     target = FusedTarget(logits, *logits.stride())
     is_limited = top_k is not None or top_p is not None
-    with lent_scratch(logits.device, rows, splits, requests.count if is_limited else 0) as (chunks, tickets, of_limits):
+    with lent_scratch(logits.device, rows, splits, is_limited) as (chunks, tickets, of_limits):
         read = (chunks, tickets, target, draft, requests)
         is_small = requests.columns == 1 or rows * vocabulary * logits.element_size() < SKIP_BYTES[kind.value]
         if is_small and not is_limited:
@@ -363,6 +366,6 @@ def launch(
         launch_kernel(_scan_kernel, (rows * triton.cdiv(splits, span),), *scanned, **options)
         if of_limits is not None and limited is not None:
             # Top-p is at the request's temperature.
-            target = target._replace(**find_thresholds(*of_limits, limited, requests.count)._asdict())
+            target = target._replace(**find_thresholds(*of_limits, limited, rows)._asdict())
         finished = (out, chunks, tickets, target, draft, requests, vocabulary, kind.value)
         launch_kernel(_finish_kernel, (requests.count,), *finished, **padded, num_warps=8)

@@ -49,17 +49,17 @@ class Scratch(NamedTuple):
     limits: LimitScratch | None
 
 
-def _make_scratch(device: Any, rows: int, splits: int, limited: int) -> Scratch:
+def _make_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Scratch:
     top, total, draft_top, draft_total = torch.empty((4, rows, splits), dtype=torch.float32, device=device).unbind()
     tiles = torch.empty((rows, splits * (CHUNK.value // TILE.value)), dtype=torch.float32, device=device)
     best = torch.empty((rows, splits), dtype=torch.int32, device=device)
     tickets = Tickets(*torch.empty((4, rows), dtype=torch.int32, device=device).unbind())
     _clear(tickets)
     chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
-    if not limited:
+    if not is_limited:
         return Scratch(chunks, tickets, None)
     search = make_search(rows, splits, device, tops=top, totals=total, tiles=tiles)
-    gathered = make_gathered(rows, splits, limited, device)
+    gathered = make_gathered(rows, splits, device)
     return Scratch(chunks, tickets, LimitScratch(search, make_thresholds(rows, device), gathered))
 
 
@@ -69,11 +69,11 @@ def _clear(tickets: Tickets) -> None:
     tickets.rejected.fill_(UNREJECTED.value)
 
 
-_kept: dict[tuple[Any, int, int, int], Scratch] = {}
+_kept: dict[tuple[Any, int, int, bool], Scratch] = {}
 
 
 @contextmanager
-def lent_scratch(device: Any, rows: int, splits: int, limited: int) -> Iterator[Scratch]:
+def lent_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Iterator[Scratch]:
     """Lend the scratch of a device, made once per size: tickets start at zero, and every launch leaves them so.
 
     Tickets are cleared after a launch that failed, whose first programs may have run. A graph that is captured before
@@ -83,9 +83,9 @@ def lent_scratch(device: Any, rows: int, splits: int, limited: int) -> Iterator[
         device: device of the logits.
         rows: rows of the batch.
         splits: chunks of a row.
-        limited: requests of a batch with limits, else 0.
+        is_limited: some rows have limits.
     """
-    key = (device, triton.next_power_of_2(rows), splits, triton.next_power_of_2(limited))
+    key = (device, triton.next_power_of_2(rows), splits, is_limited)
     scratch = _kept.get(key)
     if scratch is None:
         scratch = _make_scratch(*key)

@@ -42,15 +42,6 @@ OPEN: tl.constexpr = tl.constexpr(2)
 
 
 @triton.jit
-def columns_of(rows):
-    """Return the number of rows per program."""
-    columns = 1
-    if rows.columns is not None:
-        columns = rows.columns
-    return columns
-
-
-@triton.jit
 def needs_threshold(rows, row):
     """Return True for a row whose token is drawn or whose draft is open; without columns for every row."""
     is_needed = tl.full((), True, tl.int1)

@@ -16,6 +16,8 @@ NEAR: tl.constexpr = tl.constexpr(8)
 """Groups above the lower bound up to which a program reads this many of a chunk, instead of all."""
 PROGRAMS = 2048
 """Programs that fill a device."""
+SEARCH_PROGRAMS = 256
+"""Most programs that search a row each at one time."""
 REGISTERS = 96
 """Maximum registers per thread, so that five programs share a multiprocessor."""
 SPAN = 4
@@ -134,19 +136,26 @@ def gather(gathered, search, rows, row, k, SPAN: tl.constexpr):
 
 @triton.jit
 def _gather_kernel(gathered, search, rows, SPAN: tl.constexpr):
-    n = 0
-    row = needed_row(search, rows, n)
+    n = tl.program_id(0)
+    row = needed_row(search, n)
     while row >= 0:
         k, _p = limits(rows, row)
         gather(gathered, search, rows, row, k, SPAN)
-        n += 1
-        row = needed_row(search, rows, n)
+        n += tl.num_programs(0)
+        row = needed_row(search, n)
 
 
-def make_gathered(rows: int, chunks: int, programs: int, device: Any) -> Gathered:
+def search_programs(rows: int) -> int:
+    """Return the number of programs that search `rows` rows, each one at a time."""
+    return min(rows, SEARCH_PROGRAMS)
+
+
+def make_gathered(rows: int, chunks: int, device: Any) -> Gathered:
     """Allocate what is gathered of `rows` rows, of which a program lists the tokens of one at a time."""
     words = torch.empty((rows, chunks, WORDS.value), dtype=torch.int32, device=device)
-    listed = torch.empty((programs, triton.next_power_of_2(chunks) * LISTED.value), dtype=torch.int32, device=device)
+    listed = torch.empty(
+        (search_programs(rows), triton.next_power_of_2(chunks) * LISTED.value), dtype=torch.int32, device=device
+    )
     return Gathered(words, listed)
 
 

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 
 from ._launches import launch
-from ._logit_keys import KeyRows, columns_of, limits, load_ordered, needs_threshold, scale_of_row, target_of, weight
+from ._logit_keys import KeyRows, limits, load_ordered, needs_threshold, scale_of_row, target_of, weight
 from ._threshold_gather import TILE, TILES
 from ._threshold_guess import SAMPLE, guess_by_count, guess_by_mass, load_sample
 from ._threshold_search import CHUNK, FEW, FIELDS, GROUP, GROUPS, HIGH, LOW, TOP, TOTAL, Search
@@ -159,25 +159,20 @@ def guess(thresholds, search, rows, row, k, p, PADDED: tl.constexpr):
 
 @triton.jit
 def _guess_kernel(thresholds, search, rows, PADDED: tl.constexpr):
-    columns = columns_of(rows)
-    first = tl.program_id(0).to(tl.int64) * columns
-    found = first
-    for row in range(first, first + columns):
-        if needs_threshold(rows, row):
-            k, p = limits(rows, row)
-            if (k < rows.vocabulary) | (p < 1.0):
-                if not guess(thresholds, search, rows, row, k, p, PADDED):
-                    tl.store(search.needed + found, row)
-                    found += 1
-            else:
-                at = target_of(rows, row)
-                tl.store(thresholds.nth_logit + at, float("-inf"))
-                tl.store(thresholds.last_id + at, -1)
-    if found < first + columns:
-        tl.store(search.needed + found, -1)
+    row = tl.program_id(0).to(tl.int64)
+    if needs_threshold(rows, row):
+        k, p = limits(rows, row)
+        if (k < rows.vocabulary) | (p < 1.0):
+            if not guess(thresholds, search, rows, row, k, p, PADDED):
+                n = tl.atomic_add(search.needed_count, 1, sem="relaxed")
+                tl.store(search.needed + n, row)
+        else:
+            at = target_of(rows, row)
+            tl.store(thresholds.nth_logit + at, float("-inf"))
+            tl.store(thresholds.last_id + at, -1)
 
 
-def guess_intervals(thresholds: Any, search: Search, rows: KeyRows, programs: int) -> None:
+def guess_intervals(thresholds: Any, search: Search, rows: KeyRows, count: int) -> None:
     """Guess an interval for every row that needs one, and set the thresholds of the others."""
     padded = triton.next_power_of_2(rows.chunks)
-    launch(_guess_kernel, (programs,), thresholds, search, rows, PADDED=padded, num_warps=8, maxnreg=128)
+    launch(_guess_kernel, (count,), thresholds, search, rows, PADDED=padded, num_warps=8, maxnreg=128)

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 
 from ._launches import launch
-from ._logit_keys import KeyRows, columns_of, limits, load_ordered, scale_of_row, weight
+from ._logit_keys import KeyRows, limits, load_ordered, scale_of_row, weight
 
 CHUNK: tl.constexpr = tl.constexpr(4096)
 GROUP: tl.constexpr = tl.constexpr(64)
@@ -47,7 +47,9 @@ class Search(NamedTuple):
     within: Any
     """Weight of the tokens of each chunk in the interval; number of those before the draft, until it is known."""
     needed: Any
-    """Rows to search, those of a request first in its places, then -1."""
+    """Rows to search, in any order."""
+    needed_count: Any
+    """Number of these."""
     few_groups: Any
     """Groups with tokens that can stay, of rows that have few."""
     few_ids: Any
@@ -74,6 +76,7 @@ def make_search(count: int, chunks: int, device: Any, **shared: Any) -> Search:
         above=above,
         within=within,
         needed=torch.empty(count, dtype=torch.int32, device=device),
+        needed_count=torch.empty(1, dtype=torch.int32, device=device),
         few_groups=numbers[0],
         few_ids=numbers[1],
         few_values=scratch(FEW.value),
@@ -97,6 +100,8 @@ def chunk_ids(chunk):
 def _survey_kernel(search, rows):
     row = tl.program_id(0).to(tl.int64)
     chunk = tl.program_id(1)
+    if (row == 0) & (chunk == 0):
+        tl.store(search.needed_count, 0)
     k, p = limits(rows, row)
     has_k = k < rows.vocabulary
     if (not has_k) & (p >= 1.0):
@@ -115,10 +120,9 @@ def _survey_kernel(search, rows):
 
 
 @triton.jit
-def needed_row(search, rows, n):
-    """Return the n-th row that a program searches, or -1 after the last."""
-    columns = columns_of(rows)
-    return tl.load(search.needed + tl.program_id(0) * columns + n, mask=n < columns, other=-1).to(tl.int64)
+def needed_row(search, n):
+    """Return the n-th row to search, or -1 after the last."""
+    return tl.load(search.needed + n, mask=n < tl.load(search.needed_count), other=-1).to(tl.int64)
 
 
 def survey(rows: KeyRows, count: int) -> Search:

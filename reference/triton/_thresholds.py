@@ -31,7 +31,7 @@ from ._logit_keys import (
     value_of,
     weight,
 )
-from ._threshold_gather import BITS, LISTED, TILE, TILES, WORDS, Gathered, gather_intervals
+from ._threshold_gather import BITS, LISTED, TILE, TILES, WORDS, Gathered, gather_intervals, search_programs
 from ._threshold_interval import guess_intervals
 from ._threshold_search import (
     CHUNK,
@@ -339,13 +339,13 @@ def select_row(thresholds, search, gathered, rows, row, k, p, WINDOW: tl.constex
 
 @triton.jit
 def _select_kernel(thresholds, search, gathered, rows, WINDOW: tl.constexpr, PADDED: tl.constexpr):
-    n = 0
-    row = needed_row(search, rows, n)
+    n = tl.program_id(0)
+    row = needed_row(search, n)
     while row >= 0:
         k, p = limits(rows, row)
         select_row(thresholds, search, gathered, rows, row, k, p, WINDOW, PADDED)
-        n += 1
-        row = needed_row(search, rows, n)
+        n += tl.num_programs(0)
+        row = needed_row(search, n)
 
 
 def make_thresholds(count: int, device: Any) -> Thresholds:
@@ -355,7 +355,7 @@ def make_thresholds(count: int, device: Any) -> Thresholds:
 
 
 def find_thresholds(
-    search: Search, thresholds: Thresholds, gathered: Gathered, rows: KeyRows, programs: int
+    search: Search, thresholds: Thresholds, gathered: Gathered, rows: KeyRows, count: int
 ) -> Thresholds:
     """Find the thresholds of rows, by row of logits, and return them.
 
@@ -364,12 +364,13 @@ def find_thresholds(
         thresholds: memory for the thresholds.
         gathered: memory for the tokens of the intervals.
         rows: the rows and their limits.
-        programs: number of programs of a kernel that has one for each request, or for each row where there are none.
+        count: number of rows, of which about one per request needs a threshold.
     """
-    guess_intervals(thresholds, search, rows, programs)
+    guess_intervals(thresholds, search, rows, count)
+    programs = search_programs(count)
     gather_intervals(gathered, search, rows, programs)
     warps = WARPS if rows.p is not None else WARPS // 2
-    registers = REGISTERS if programs > MULTIPROCESSORS else 255
+    registers = REGISTERS if count // (rows.columns or 1) > MULTIPROCESSORS else 255
     options = {"WINDOW": warps * WINDOW, "PADDED": triton.next_power_of_2(rows.chunks), "num_warps": warps}
     launch(_select_kernel, (programs,), thresholds, search, gathered, rows, **options, maxnreg=registers)
     return thresholds

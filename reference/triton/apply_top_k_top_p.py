@@ -45,6 +45,6 @@ def apply_top_k_top_p(*, output: Any, logits: Any, k: Any, p: Any) -> None:
     row_stride, id_stride = logits.stride()
     rows = KeyRows(logits, row_stride, id_stride, k, p, vocabulary, chunks)
     search = survey(rows, count)
-    found, gathered = make_thresholds(count, logits.device), make_gathered(count, chunks, count, logits.device)
+    found, gathered = make_thresholds(count, logits.device), make_gathered(count, chunks, logits.device)
     thresholds = find_thresholds(search, found, gathered, rows, count)
     _mask_kernel[(count, chunks)](output, *output.stride(), thresholds, search.maxima, rows, num_warps=4)
