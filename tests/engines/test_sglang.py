@@ -142,9 +142,9 @@ def assign_extend_cache_locs(pid, rows, pool, start, end, out, width, size):
 def assign_extend_cache_locs_uniform(pid, rows, pool, start, out, width, count):
     out[pid * count :][:count] = pool[rows[pid], start[pid] :][:count]
 
-def assign_draft_cache_locs_contiguous_func(rows, pool, start, out, topk, columns):
-    for pid in range(len(rows)):
-        out[pid * topk * columns :][: topk * columns] = pool[rows[pid], start[pid] :][: topk * columns]
+@Kernel
+def assign_draft_cache_locs_contiguous(pid, rows, pool, start, out, width, topk, columns):
+    out[pid * topk * columns :][: topk * columns] = pool[rows[pid], start[pid] :][: topk * columns]
 """
 
 

@@ -76,15 +76,17 @@ def map_slots(table: Any, slots: Any, **given: Any) -> None:
     step = (rows, pool, first, first + lengths)
     size = 1 << (requests - 1).bit_length()
     table.assign_req_to_token_pool[(requests,)](*step, allocated, width, size)
-    out = given["slot_mapping_ptr"]
-    if len(lengths.unique()) > 1:
-        slots.assign_extend_cache_locs[(requests,)](*step, out, width, size)
-        return
-    half, count = requests // 2, int(lengths[0])
-    if half:
-        slots.assign_extend_cache_locs_uniform[(half,)](rows[:half], pool, first[:half], out, width, count)
-    rest = (rows[half:], pool, first[half:], out[half * count :])
-    slots.assign_draft_cache_locs_contiguous_func(*rest, 1, count)
+    out, count = given["slot_mapping_ptr"], int(lengths[0])
+    is_even = len(lengths.unique()) == 1
+    half = requests // 2 if is_even else requests
+    uniform = getattr(slots, "assign_extend_cache_locs_uniform", None)
+    if half and is_even and uniform is not None:
+        uniform[(half,)](rows[:half], pool, first[:half], out, width, count)
+    elif half:  # releases before 0.5.20 verify any step so
+        slots.assign_extend_cache_locs[(half,)](*step, out, width, size)
+    if half < requests:
+        rest = (rows[half:], pool, first[half:], out[half * count :])
+        slots.assign_draft_cache_locs_contiguous[(requests - half,)](*rest, width, 1, count)
 
 
 def _require(given: Mapping[str, Any], positions: torch.Tensor, owner: torch.Tensor, width: int) -> None:
