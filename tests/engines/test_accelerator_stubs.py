@@ -18,7 +18,9 @@ from verispec.engines.accelerator_stubs import (
     import_under_test,
     install,
     without_pinned_memory,
+    without_streams,
 )
+from verispec.engines.adapters.npu_stubs import Stream
 from verispec.engines.adapters.partial import refuse, require_cpu
 from verispec.engines.adapters.vllm_ascend import VllmAscend
 from verispec.engines.registry import resolve
@@ -108,6 +110,13 @@ def test_pinned_memory_is_dropped_and_torch_is_as_before() -> None:
         assert torch.tensor([0], pin_memory=True).tolist() == [0]
         assert torch.arange(2, pin_memory=True).tolist() == [0, 1]
     assert torch.tensor is before
+
+
+def test_streams_are_not_recorded_and_torch_is_as_before() -> None:
+    before = torch.Tensor.record_stream
+    with without_streams():
+        torch.zeros(1).record_stream(Stream())
+    assert torch.Tensor.record_stream is before
 
 
 def test_a_batch_is_refused_by_its_fields() -> None:

@@ -113,14 +113,50 @@ def top_p_renorm_probs_triton(probs, top_p):
     before = order.cumsum(dim=-1) - order
     return _of(probs, torch.zeros_like(probs, dtype=torch.bool).scatter(1, ids, before < top_p[:, None]))
 """
+KERNEL = """
+class Kernel:
+    def __init__(self, run):
+        self.run = run
+
+    def __getitem__(self, grid):
+        return lambda *arguments: [self.run(pid, *arguments) for pid in range(*grid)]
+"""
+TABLE = f"""
+from sglang.srt.mem_cache.memory_pool import ReqToTokenPool
+{KERNEL}
+@Kernel
+def assign_req_to_token_pool(pid, rows, pool, start, end, locs, width, size):
+    before = int((end - start)[:pid].sum())
+    pool[rows[pid], start[pid] : end[pid]] = locs[before:][: end[pid] - start[pid]].int()
+"""
+SLOTS = f"""
+from sglang.srt.utils import is_cuda
+assert not is_cuda()
+{KERNEL}
+@Kernel
+def assign_extend_cache_locs(pid, rows, pool, start, end, out, width, size):
+    before = int((end - start)[:pid].sum())
+    out[before:][: end[pid] - start[pid]] = pool[rows[pid], start[pid] : end[pid]]
+
+@Kernel
+def assign_extend_cache_locs_uniform(pid, rows, pool, start, out, width, count):
+    out[pid * count :][:count] = pool[rows[pid], start[pid] :][:count]
+
+@Kernel
+def assign_draft_cache_locs_contiguous(pid, rows, pool, start, out, width, topk, columns):
+    out[pid * topk * columns :][: topk * columns] = pool[rows[pid], start[pid] :][: topk * columns]
+"""
 
 
 def tree(root: Path) -> Path:
-    """Write a tree with the three modules of SGLang that the engine imports."""
+    """Write a tree with the modules of SGLang that the engine imports."""
     ops = root / "sglang/kernels/ops"
+    (root / "sglang/srt/mem_cache").mkdir(parents=True)
+    (root / "sglang/srt/mem_cache/allocation.py").write_text(TABLE)
     for path, text in (
         ("speculative/reject_sampling.py", CHAIN),
         ("speculative/spec_tree.py", GREEDY),
+        ("speculative/cache_locs.py", SLOTS),
         ("sampling/renorm_triton.py", RENORM),
     ):
         (ops / path).parent.mkdir(parents=True, exist_ok=True)
@@ -150,14 +186,14 @@ def verdict(source: Path, out: Path, *only: str) -> dict[str, list[str]]:
 GREEDY_AND_LIMITS = ("sampler/whole_sampler:WS-1:*", "sampler/whole_sampler:WS-6:*", "sampler/whole_sampler:WS-8:*")
 
 
-TREES = ("BDT-1", "BDT-3", "BDT-6", "VTG-1", "VTG-6", "VTS-19")
+OPS = ("BDT-1", "BDT-3", "BDT-6", "VTG-1", "VTG-6", "VTS-19", "CSM-1")
 
 
 def test_right_kernels_pass(tmp_path: Path) -> None:
-    trees = [f"sampler/{contracts.by_clause(clause).name}:{clause}:*" for clause in TREES]
-    outcomes = verdict(tree(tmp_path), tmp_path / "run.jsonl", *GREEDY_AND_LIMITS, *trees)
+    ops = [f"sampler/{contracts.by_clause(clause).name}:{clause}:*" for clause in OPS]
+    outcomes = verdict(tree(tmp_path), tmp_path / "run.jsonl", *GREEDY_AND_LIMITS, *ops)
     assert set(outcomes) == {"pass", "unsupported"}
-    for clause in ("WS-1", "WS-6", *TREES):
+    for clause in ("WS-1", "WS-6", *OPS):
         assert any(f":{clause}:" in case for case in outcomes["pass"]), clause
 
 
@@ -170,6 +206,10 @@ def test_right_kernels_pass(tmp_path: Path) -> None:
         ("speculative/spec_tree.py", "retrieve_next_sibling[b, child])", "retrieve_next_sibling[b, at])", "VTG-6"),
         ("speculative/spec_tree.py", "children, children[1:]", "children, children[2:]", "BDT-3"),
         ("speculative/reject_sampling.py", "- draft_probs[b, accepted]", "- 0 * draft_probs[b, accepted]", "VTS-19"),
+        ("speculative/cache_locs.py", "out[before:]", "out[0:]", "CSM-1"),
+        ("speculative/cache_locs.py", "start[pid] :][:count]", "start[pid] + 1 :][:count]", "CSM-1"),
+        ("speculative/cache_locs.py", "out[pid * topk * columns :]", "out[pid * topk :]", "CSM-1"),
+        ("../../srt/mem_cache/allocation.py", "rows[pid]", "pid", "CSM-1"),
     ],
 )
 def test_wrong_kernels_fail(tmp_path: Path, module: str, old: str, new: str, clause: str) -> None:

@@ -11,7 +11,13 @@ import pytest
 import torch
 
 from verispec.engines import SamplerBatch, Unsupported, UnsupportedCall
-from verispec.engines.adapters.vllm.installed.sampler import SAMPLER_MODULE, VllmSampler, sampling_metadata
+from verispec.engines.adapters.vllm.installed.processors import sampler_options
+from verispec.engines.adapters.vllm.installed.sampler import (
+    SAMPLER_MODULE,
+    VllmSampler,
+    on_unknown_platform,
+    sampling_metadata,
+)
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.adapters.vllm_rbln import VllmRbln
 from verispec.errors import VerispecError
@@ -102,3 +108,14 @@ def test_every_sampler_is_made_with_the_options_asked_for(
     monkeypatch.setitem(sys.modules, "vllm.v1.sample.sampler", SimpleNamespace(Sampler="{mode}".format))
     batch = SamplerBatch(torch.zeros(2, 3), [[1]], torch.ones(1), synthetic_rates=rates)
     assert VllmSampler("cpu")._make(batch, {"mode": "processed"}).made == ("processed", rates is not None)
+
+
+def test_bonus_tokens_of_a_plugin_are_those_of_a_platform_that_vllm_does_not_know() -> None:
+    class Sampler:
+        def __init__(self, logprobs_mode: str) -> None:
+            self.logprobs_mode = logprobs_mode
+            self.topk_topp_sampler = SimpleNamespace(forward="cpu", forward_native="native")
+
+    made = on_unknown_platform(Sampler)(logprobs_mode="processed_logprobs")
+    assert (made.topk_topp_sampler.forward, made.logprobs_mode) == ("native", "processed_logprobs")
+    assert sampler_options(type(made), "raw") == {"logprobs_mode": "raw_logprobs"}

@@ -23,6 +23,7 @@ import torch
 
 from verispec.engines import Description, Engine, OpFunction, SamplerBatch, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
+from verispec.engines.adapters import sglang_slots as kv
 from verispec.engines.adapters.partial import (
     PartialEngine,
     choose_interpreter,
@@ -62,7 +63,7 @@ class Sglang(PartialEngine):
     """
 
     lacks: ClassVar = {
-        "op": "its Triton kernels are those of trees and of whole chains",
+        "op": "its Triton kernels are those of trees, of whole chains and of KV slots",
         "load": "its model runner needs an accelerator",
         "definitions": "its callers choose their kernels on an accelerator; verispec signatures reads them from source",
     }
@@ -72,7 +73,7 @@ class Sglang(PartialEngine):
 
         root = unpack(source)
         root = root / "python" if (root / "python/sglang").is_dir() else root
-        self._version = version_of(root, "sglang", source)
+        self._root, self._version = root, version_of(root, "sglang", source)
         found = [name for name in _CHAIN if _file(root, name).is_file()]
         if not found:
             raise VerispecError(
@@ -105,6 +106,8 @@ class Sglang(PartialEngine):
         """Return its kernel of an op on trees; that of the exact rule verifies chains alone."""
         if name == "verify_tree_sampled":
             return partial(_limited, verify_chains, self._chain)
+        if name == "compute_slot_mapping":
+            return self._slots()
         if name not in TREE_OPS:
             return super().op(name)
         launcher, kernel, wrapper, launch = TREE_OPS[name]
@@ -115,6 +118,19 @@ class Sglang(PartialEngine):
         if function is None:
             return Unsupported("this SGLang has its kernels of trees in a module that asks its accelerator")
         return partial(_limited, wrapper, function)
+
+    def _slots(self) -> OpFunction | Unsupported:
+        """Return the op over the kernels that write and read its table of slots."""
+        kernels = (kv.TABLE, kv.SLOTS)
+        if not all(_file(self._root, name).is_file() for name in kernels):
+            return Unsupported("this SGLang has its kernels of KV slots in other modules")
+        install({}, kv.REPLACED, kernels)
+        bare_packages(self._root, "sglang", kv.PARTS)
+        try:
+            table, slots = (import_under_test(name) for name in kernels)
+        except ImportError as error:
+            return Unsupported(f"its kernels of KV slots cannot be imported: {error}")
+        return partial(_limited, partial(kv.map_slots, table), slots)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
         """Return the sampler of chains, which verifies by tokens or, for "block", by blocks."""

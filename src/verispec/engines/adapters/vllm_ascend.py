@@ -15,10 +15,16 @@ from typing import Any, ClassVar
 import torch
 
 from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
-from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install, without_pinned_memory
+from verispec.engines.accelerator_stubs import (
+    bare_packages,
+    import_under_test,
+    install,
+    without_pinned_memory,
+    without_streams,
+)
 from verispec.engines.adapters.npu_stubs import REPLACED, Stream
 from verispec.engines.adapters.partial import PartialEngine, import_errors, require_cpu, require_module, version_of
-from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
+from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, on_unknown_platform
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.protocol.sampling import ProcessedTokens, RequestContext, SamplerBatch
 from verispec.reference import contracts
@@ -123,12 +129,12 @@ class AscendSampler(VllmSampler):
             self._module = module
         else:
             import_under_test(_PATCH)
-        self._sampler = limits.AscendSampler
+        self._sampler = on_unknown_platform(limits.AscendSampler)
         if not hasattr(torch, "npu"):
             torch.npu = SimpleNamespace(current_stream=Stream, Event=Stream)
 
     def _run(self, batch: SamplerBatch, generators: Mapping[int, torch.Generator]) -> list[list[int]]:
-        with without_pinned_memory():
+        with without_pinned_memory(), without_streams():
             # Its runner verifies nothing in a step without drafts.
             return super()._run(batch, generators) if batch.num_drafts else self.without_drafts(batch, generators)
 

@@ -9,12 +9,13 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
 
-from verispec.engines import Engine, OpFunction, Unsupported, UnsupportedCall
+from verispec.engines import Description, Engine, OpFunction, Unsupported, UnsupportedCall
 from verispec.engines.accelerator_stubs import bare_packages, import_under_test
 from verispec.engines.adapters import vllm_ascend_slots as slots
 from verispec.engines.adapters.partial import choose_interpreter, limits_of_triton, require_cpu
@@ -42,6 +43,11 @@ class VllmAscendTriton(VllmAscend):
             super().__init__(source, (_KERNELS, _LANGUAGE))
         self._kernels = import_under_test(_KERNELS)
         import_under_test(_LANGUAGE)._NUM_VECTORCORE = VECTOR_CORES
+
+    def describe(self) -> Description:
+        """Return the version, the stubs of missing packages, and that kernels are interpreted."""
+        plain, triton = super().describe(), importlib.import_module("triton").__version__
+        return replace(plain, details={**plain.details, "triton": f"{triton} in its interpreter"})
 
     def op(self, name: str) -> OpFunction | Unsupported:
         """Return the op by its kernel, or why there is none."""
@@ -81,7 +87,8 @@ def _enabled(utilities: Any) -> Iterator[None]:
 def _interpreted(call: Callable[[Any, Mapping[str, Any]], None], kernels: Any, **given: Any) -> None:
     if lost := [flag for flag in ("SYNTHETIC_MODE", "USE_FP64_GUMBEL") if given.get(flag)]:
         raise UnsupportedCall(f"this adapter drives no {', '.join(lost)}")
-    if len(given.get("cu_num_draft_tokens_ptr", ())) > MOST_REQUESTS:
+    ends = given.get("cu_num_draft_tokens_ptr", given.get("cu_num_tokens_ptr", ()))
+    if len(ends) > MOST_REQUESTS:
         raise UnsupportedCall("its kernels go through requests one by one, which takes the interpreter minutes")
     with limits_of_triton():
         call(kernels, given)

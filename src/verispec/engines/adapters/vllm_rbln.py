@@ -17,7 +17,7 @@ import torch
 from verispec.engines import Description, Engine, OpFunction, Unsupported
 from verispec.engines.accelerator_stubs import bare_packages, import_under_test, install
 from verispec.engines.adapters.partial import PartialEngine, import_errors, require_cpu, require_module, version_of
-from verispec.engines.adapters.vllm.installed.sampler import VllmSampler
+from verispec.engines.adapters.vllm.installed.sampler import VllmSampler, on_unknown_platform
 from verispec.engines.adapters.vllm.plugin_ops import plugin_op
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.reference import contracts
@@ -122,13 +122,7 @@ class RblnSampler(VllmSampler):
                     spec_config.num_speculative_tokens = len(spec_config.synthetic_acceptance_rates)
                 super().__init__(sampler, None, spec_config, device, use_rbln_sampler=False)
 
-        class Native(self._sampler):  # type: ignore[misc, name-defined]
-            def __init__(self, logprobs_mode: str = "raw_logprobs") -> None:
-                super().__init__(logprobs_mode=logprobs_mode)
-                # vLLM takes this one on a platform that it does not know, such as RBLN's; here it would take the CPU's.
-                self.topk_topp_sampler.forward = self.topk_topp_sampler.forward_native
-
-        self._sampler = Native
+        self._sampler = on_unknown_platform(self._sampler)
         module.RejectionSampler = Portable
         self._module = module
 

@@ -137,6 +137,21 @@ def make(device: str) -> VllmSampler | Unsupported:
         return Unsupported(f"{SAMPLER_MODULE} cannot be imported: {error}")
 
 
+def on_unknown_platform(sampler: Any) -> type:
+    """Return vLLM's `Sampler` or a plugin's as a class that draws bonus tokens by `forward_native`.
+
+    vLLM chooses it on a platform that it does not know, such as a plugin's; here it would take the code for a CPU.
+    Source: vllm 0.32.0 ``vllm.v1.sample.ops.topk_topp_sampler.TopKTopPSampler``.
+    """
+
+    class Native(sampler):  # type: ignore[misc]
+        def __init__(self, logprobs_mode: str = "raw_logprobs") -> None:
+            super().__init__(logprobs_mode=logprobs_mode)
+            self.topk_topp_sampler.forward = self.topk_topp_sampler.forward_native
+
+    return Native
+
+
 def _plain(parsed: Any) -> list[list[int]]:
     """Return the tokens of `parse_output`, which newer versions give with log-probabilities."""
     tokens = parsed[0] if isinstance(parsed, tuple) else parsed
