@@ -73,7 +73,8 @@ def mutants(
             results.begin(path, plan, prepared.total, len(prepared.mutants))
             left_out: set[str] = set()
             for own_clauses in campaign.rounds(plan.layer):
-                left_out |= set(campaign.judge(prepared, path, results.read([path]), own_clauses=own_clauses))
+                done = results.done(path, own_clauses=own_clauses)
+                left_out |= set(campaign.judge(prepared, path, done, own_clauses=own_clauses))
             if left_out:
                 typer.echo(
                     f"{len(left_out)} cases fail without a mutant and are left out, one is {min(left_out)}", err=True

@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.mutants import measured, progress, schemata
 from verispec.mutants.layers import Layer, measured_together, python_mutants
-from verispec.mutants.model import ALWAYS, Mutant, MutantResult
+from verispec.mutants.model import ALWAYS, Mutant
 from verispec.reference import contracts
 from verispec.run.plan import SEED, suites_folder
 from verispec.run.process_tree import die_with_parent
@@ -157,10 +157,10 @@ def rounds(layer: Layer) -> tuple[bool, ...]:
     return (True, False) if layer.op_files else (False,)
 
 
-def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = (), *, own_clauses: bool = False) -> list[str]:
-    """Test the mutants that are not in `done`, and append each result to `out` at once.
+def judge(campaign: Campaign, out: Path, done: Collection[str] = (), *, own_clauses: bool = False) -> list[str]:
+    """Test the mutants whose ids are not in `done`, and append each result to `out` at once.
 
-    With `own_clauses` the clauses of every op are left out, and a mutant that no case fails gets no result.
+    With `own_clauses` the clauses of every op are left out, and the result of a mutant that no case fails is open.
 
     Returns:
         The cases that were left out, because they fail without a mutant.
@@ -168,8 +168,7 @@ def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = (), *, o
     Raises:
         VerispecError: V-MUT-BASELINE, many cases fail without a mutant; V-MUT-RUN, the testing process ended early.
     """
-    known = {result.mutant.id for result in done}
-    left = [m for m in campaign.mutants if m.id not in known]
+    left = [m for m in campaign.mutants if m.id not in done]
     if not left:
         return []
     baseline = _baseline(campaign)

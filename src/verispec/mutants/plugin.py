@@ -57,7 +57,7 @@ class Job:
     """Processor seconds of a case that is used."""
     measuring: bool
     kills_alone: bool
-    """A mutant that no case fails gets no result, since it meets more cases later."""
+    """The result of a mutant that no case fails is open, since it meets more cases later."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -283,9 +283,8 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     with job.out.open("a", encoding="utf-8") as out:
 
         def write(result: MutantResult) -> None:
-            if job.kills_alone and result.verdict not in (*KILLS, Verdict.INVALID):
-                return
-            out.write(json.dumps({"type": "mutant", **result.to_json()}) + "\n")
+            is_open = job.kills_alone and result.verdict not in (*KILLS, Verdict.INVALID)
+            out.write(json.dumps({"type": "open" if is_open else "mutant", **result.to_json()}) + "\n")
             out.flush()
 
         while waiting or len(pool):
