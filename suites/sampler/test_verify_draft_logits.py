@@ -11,6 +11,7 @@ from verispec.cases.request_state import RequestBatch, draft_outside, select_req
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
     EVERY_LIMIT,
+    OFFSETS,
     REACH,
     adjacent,
     adjacent_ties,
@@ -18,6 +19,7 @@ from verispec.suites.sampler._fused import (
     draft_at_limit,
     draft_normalisers,
     limits,
+    of_temperature,
     raw,
     stripe,
     verify,
@@ -248,7 +250,7 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> 
     verify(op, requests, dtypes={"target_logits": dtype, "draft_logits": dtype}, **more)
 
 
-@case("VDL-12", temperature=["0.01", "0.5", "4"], offset=["-80", "0", "80"], reach="temperatures of requests")
+@case("VDL-12", temperature=["0.01", "0.5", "4"], offset=OFFSETS, reach=of_temperature)
 def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
     requests = drafted(seed, "wide", 1_500, temperature=float(temperature))
     requests.target_logits += float(offset)
