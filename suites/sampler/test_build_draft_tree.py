@@ -48,6 +48,12 @@ def test_the_first_child_has_the_lowest_number(op: OpUnderTest, mode: str) -> No
         check(op, selection, LENGTHS["ragged"], int(mode == "tree"))
 
 
+@case("BDT-2", check="trees of hundreds of nodes")
+def test_links_of_more_nodes_than_a_tile_holds(op: OpUnderTest, seed: int) -> None:
+    """Some nodes have their first child, or their next sibling, in the first tile of 256, others in the second."""
+    check(op, selected(seed, 270, 8, 2), [5, 3], 1)
+
+
 @case("BDT-3", topk=[2, 3, 10], reach=REACH)
 def test_siblings_follow_each_other(op: OpUnderTest, seed: int, topk: int) -> None:
     check(op, selected(seed, 2 * topk + 1, topk), LENGTHS["ragged"])

@@ -133,9 +133,9 @@ def test_the_token_is_sampled_from_rounded_logits(op: OpUnderTest, seed: int, dt
     """Logits that the cache cannot tell apart give the token that equal logits give: the noise alone decides.
 
     Further logits lie at a quarter, a half or three quarters between two numbers of a cache. These are even or odd,
-    normal, subnormal in float16, or the first and the last of their range.
+    normal, subnormal in float16, or the first and the last of their range. The work is enough for several threads.
     """
-    values = cached(arguments(seed, "draft", rows=64), seed)
+    values = cached(arguments(seed, "draft", 1030, rows=64), seed)
     logits = 1000 + np.random.default_rng(seed).uniform(0.0, 0.2, values["logits"].shape)
     steps = [(-24, (0, 1, 520, 521, 1022, 1023)), (-10, (1024, 1025, 2047)), (-7, (128, 129, 255)), (5, (2046, 2047))]
     between = [-(n + part) * 2.0**step for step, lower in steps for n in lower for part in (0.25, 0.5, 0.75)]

@@ -90,8 +90,8 @@ def test_a_residual_of_little_mass(op: OpUnderTest, seed: int, vocab: int) -> No
     verify(op, requests)
 
 
-@case("VDL-3", check="top-p", vocab=[127, 1024, 8193], reach="a drafter that limits its rows as its target does")
-def test_a_residual_of_the_tokens_that_top_p_keeps(op: OpUnderTest, seed: int, vocab: int) -> None:
+@case("VDL-3", check=["top-k", "top-p"], vocab=[127, 1024, 8193], reach="a drafter that limits its rows as its target")
+def test_a_residual_of_the_tokens_that_a_limit_keeps(op: OpUnderTest, seed: int, check: str, vocab: int) -> None:
     """No candidate passes: q is p of the kept tokens up to 2^-8, and nothing of the others."""
     requests = drafted(seed, "wide", vocab, temperature=1.0)
     for row in draft_rows(requests):
@@ -101,7 +101,8 @@ def test_a_residual_of_the_tokens_that_top_p_keeps(op: OpUnderTest, seed: int, v
         draft_row(requests, row)[:] = np.where(light, -np.inf, logits + rng.choice([-(2.0**-8), 2.0**-8], vocab))
         requests.draft_sampled[row + 1] = token = int(rng.choice(np.flatnonzero(~light)))
         requests.target_logits[row, token] -= 30.0
-    verify(op, requests, **limits(requests, None, 0.995))
+    k, p = (vocab - vocab // 2 - 1, None) if check == "top-k" else (None, 0.995)
+    verify(op, requests, **limits(requests, k, p))
 
 
 @case("VDL-4", counts=list(COUNTS), reach=REACH)
