@@ -29,14 +29,7 @@ from verispec.suites.sampler._sampling import (
     synthetic_arguments,
     with_cache,
 )
-from verispec.suites.sampler._special import (
-    FULL_NAN,
-    certain_drafts,
-    hostile_rows,
-    impossible_drafts,
-    pass_all_but_last,
-    spoil,
-)
+from verispec.suites.sampler._special import certain_drafts, hostile_rows, impossible_drafts, pass_all_but_last, spoil
 
 Rng = np.random.Generator
 
@@ -371,7 +364,7 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     if shape.special:
         values["temperature"] *= rng.choice([1e-5, 1e-3, 1.0], len(values["temperature"])).astype(np.float32)
         values["logits"] *= np.float32(1e-3)
-        values["logits"][rng.random(values["logits"].shape) < 0.1] = rng.choice([FULL_NAN, -np.inf])
+        values["logits"][rng.random(values["logits"].shape) < 0.1] = rng.choice([np.nan, -np.inf])
         values["logits"][rng.random(shape.requests) < 0.1] = -np.inf
         values["expanded_idx_mapping"][rng.random(shape.requests) < 0.1] = -1
     values = with_cache(values, rng) if shape.draft else values

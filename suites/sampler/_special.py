@@ -11,8 +11,6 @@ from verispec.cases.batches import Batch
 from verispec.cases.request_state import RequestBatch
 
 Rng = np.random.Generator
-FULL_NAN = np.uint64(2**63 - 1).view(np.float64)
-"""A NaN with every bit set but the sign: an addition that rounds it to fewer bits carries into the sign."""
 
 
 def past(vocab: int) -> list[int]:

@@ -203,9 +203,11 @@ def with_modes(subject: str, seed: int, rows: list[dict[str, Any]]) -> list[tupl
     calls = {mode: make(subject, seed, some_requests(seed, 4, 3, mode)) for mode in MODES}
     given = {mode: {name for name, value in call.values.items() if value is not None} for mode, call in calls.items()}
     fullest = max(MODES, key=lambda mode: len(given[mode]))
+    leaders = {name: group[0] for group in calls[fullest].same for name in group}
 
     def values(row: dict[str, Any], mode: str) -> set[tuple[str, str]]:
-        return {(axis, row[axis]) for axis in (f"dtype {name}" for name in given[mode]) if axis in row}
+        axes = {name: f"dtype {leaders.get(name, name)}" for name in given[mode]}
+        return {(name, row[axis]) for name, axis in axes.items() if axis in row}
 
     planned = list(zip(rows, itertools.cycle(MODES), strict=False))
     met = set().union(*itertools.starmap(values, planned))

@@ -39,11 +39,6 @@ def test_the_first_of_a_block_of_equal_logits(op: OpUnderTest, seed: int) -> Non
         check(op, requests, block)
 
 
-@case("GDL-1", check="more than a thousand blocks", vocab=4110)
-def test_more_blocks_than_a_tile_holds(op: OpUnderTest, seed: int) -> None:
-    check(op, batch(seed, "one", "absent", 4110, temperature=0.0), 4)
-
-
 @case("GDL-1", check="fewer columns than blocks", temperature=["0", "0.7"])
 def test_blocks_without_a_column(op: OpUnderTest, seed: int, temperature: str) -> None:
     """Outputs with two columns for three blocks, and with 20 for 37 ids, keep what is behind each row."""
