@@ -17,7 +17,7 @@ from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.judge import Compare
 from verispec.reference import oracle
 from verispec.suites.sampler import _drafting, _fused, _rejection, _request_state, _trees
-from verispec.suites.sampler._edges import COLD, cool, raise_logits, raise_probabilities, raise_requests
+from verispec.suites.sampler._edges import cool, raise_logits, raise_probabilities, raise_requests
 from verispec.suites.sampler._few_tokens import impossible, leave_few
 from verispec.suites.sampler._sampling import (
     counter_arguments,
@@ -51,7 +51,7 @@ class BatchShape:
         special: True for padding tokens, ids outside the vocabulary, NaN, minus infinity and positions outside of
             limits in the batch. The draft then has fewer steps, and ids, than the target.
         edges: ids among which the likeliest tokens of each row are; limits then keep few, by top-p alone without draft.
-        cold: True brings every second sampled request near temperature 0, or its logits where an op reads none.
+        cold: temperature near 0 of every second sampled request, or of its logits where an op reads none; 0 for none.
     """
 
     counts: tuple[int, ...] = (3, 1, 5, 3)
@@ -65,7 +65,7 @@ class BatchShape:
     sure: bool = False
     special: bool = False
     edges: tuple[int, ...] = ()
-    cold: bool = False
+    cold: float = 0.0
 
     @property
     def requests(self) -> int:
@@ -216,7 +216,7 @@ def _random_requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatc
     if shape.edges:
         raise_requests(rng, batch, shape.edges)
     if shape.cold:
-        cool(rng, batch)
+        cool(rng, batch, shape.cold)
     return batch
 
 
@@ -360,7 +360,7 @@ def gumbel_sample(rng: Rng, shape: BatchShape) -> MadeCall:
     if shape.edges:
         raise_logits(rng, values["logits"], shape.edges)
     if shape.cold:
-        values["logits"][1::2] /= np.float32(COLD)
+        values["logits"][1::2] /= np.float32(shape.cold)
     if shape.special:
         values["temperature"] *= rng.choice([1e-5, 1e-3, 1.0], len(values["temperature"])).astype(np.float32)
         values["logits"] *= np.float32(1e-3)
@@ -385,7 +385,7 @@ def apply_top_k_top_p(rng: Rng, shape: BatchShape) -> MadeCall:
         raise_logits(rng, values["logits"], shape.edges)
         values["k"] = rng.integers(1, 5, shape.requests)
     if shape.cold:
-        values["logits"][1::2] /= np.float32(COLD)
+        values["logits"][1::2] /= np.float32(shape.cold)
     values["logits"][impossible(rng, values["logits"].shape, shape.left)] = -np.inf
     if shape.special:
         values["logits"][rng.random(values["logits"].shape) < 0.1] = -np.inf

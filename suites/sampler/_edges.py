@@ -17,6 +17,8 @@ PEAKS = 4
 """Likely tokens of a row."""
 COLD = 2.0**-10
 """A temperature near 0, by which a division is exact: logits are then thousands, as those of real models are."""
+COLDEST = 2.0**-20
+"""A temperature below 10^-5, which some samplers take for 0; kernels get it from none of their callers."""
 
 
 def edges_of(sizes: Sequence[int], vocab: int) -> tuple[int, ...]:
@@ -64,8 +66,8 @@ def raise_requests(rng: Rng, batch: RequestBatch, edges: Sequence[int]) -> None:
         batch.draft_sampled[row + 1] = rng.choice(places[row], p=[0.5, 0.2, 0.2, 0.1])
 
 
-def cool(rng: Rng, batch: RequestBatch) -> None:
-    """Bring every second sampled request near temperature 0; its drafts are the draft's argmax, as of any drafter.
+def cool(rng: Rng, batch: RequestBatch, temperature: float) -> None:
+    """Bring every second sampled request to a temperature near 0; its drafts are the draft's argmax, as of any drafter.
 
     A row of theirs has one token with nearly all of the mass, in the target and in the draft, mostly the same one.
     """
@@ -73,8 +75,8 @@ def cool(rng: Rng, batch: RequestBatch) -> None:
     cold = {state for state in cold if batch.temperature[state] > 0}
     for row, state in enumerate(batch.expanded_idx_mapping.tolist()):
         if state in cold:
-            batch.target_logits[row] *= batch.temperature[state] / COLD
-    batch.temperature[list(cold)] = COLD
+            batch.target_logits[row] *= batch.temperature[state] / temperature
+    batch.temperature[list(cold)] = temperature
     shared = batch.target_logits.shape[1]
     for row, state, step in draft_rows(batch):
         if state in cold and (batch.draft_logits is not None or rng.random() < 0.7):

@@ -18,6 +18,13 @@ from verispec.reference.oracle._fused import OUTPUTS, allowed_results
 from verispec.reference.oracle._request_state import clean, logsumexp
 
 REACH = "the reference's samplers verify every batch this way"
+OFFSETS = ["-80", "0", "80", "2097152"]
+"""Summands of all logits of a row. The last one has more bits than float32 keeps of a logit's product with a scale."""
+
+
+def of_temperature(params: Mapping[str, Any]) -> str | None:
+    """Return the reach of rows with one of `OFFSETS`: no model has logits in the millions."""
+    return None if params["offset"] == OFFSETS[-1] else "temperatures of requests"
 
 
 ENOUGH = 32

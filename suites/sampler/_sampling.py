@@ -14,15 +14,20 @@ Shapes = dict[str, tuple[int, ...]]
 """Shapes of outputs that the inputs do not determine."""
 
 
-def expand_arguments(values: Any, counts: Any, replace: tuple[Any, Any] = (0, 0), spare: int = 0) -> tuple[Any, Shapes]:
-    """Return the expansion of `values` over `counts`, and the shape of an output with `spare` more elements."""
+def expand_arguments(
+    values: Any, counts: Any, replace: tuple[Any, Any] = (0, 0), spare: int = 0, bound: int = 0
+) -> tuple[Any, Shapes]:
+    """Return the expansion of `values` over `counts`, and the shape of an output with `spare` more elements.
+
+    Without a `bound` on the counts it is a power of two, as callers of vLLM's kernel pass.
+    """
     counts = np.asarray(counts, dtype=np.int64)
     arguments = {
         "input_ptr": np.asarray(values),
         "cu_num_tokens_ptr": np.cumsum(counts),
         "replace_from": replace[0],
         "replace_to": replace[1],
-        "MAX_NUM_TOKENS": 1 << (max([128, *counts.tolist()]) - 1).bit_length(),
+        "MAX_NUM_TOKENS": bound or 1 << (max([128, *counts.tolist()]) - 1).bit_length(),
     }
     return arguments, {"output_ptr": (int(counts.sum()) + spare,)}
 

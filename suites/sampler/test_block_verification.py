@@ -62,10 +62,10 @@ def test_equal_rows_pass_before_an_impossible_draft(op: OpUnderTest, seed: int) 
     assert_same("all drafts but the last", [requests.drafts(b) - 1 for b in range(requests.requests)], got)
 
 
-@case("BLK-2", check="all mass at one token", token=[0, 36], reach=BLOCK)
+@case("BLK-2", check="all mass at one token", token=[0, 36, 5000], reach=BLOCK)
 def test_the_mass_of_the_first_and_of_the_last_token(op: OpUnderTest, seed: int, token: int) -> None:
     """Drafts have p / q = 10/11, but for an impossible last one, and `token` alone has more of p than of q."""
-    requests = random_requests(np.random.default_rng(seed), (3,) * 5, 37, temperature=1.0)
+    requests = random_requests(np.random.default_rng(seed), (3,) * 5, max(37, token + 1), temperature=1.0)
     requests.target_logits[:], requests.draft_logits[:] = -np.inf, -np.inf  # type: ignore[index]
     for b, state in enumerate(requests.idx_mapping):
         for step in range(requests.drafts(b)):

@@ -9,10 +9,12 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts
 from verispec.suites.sampler._rejection import integers
 from verispec.suites.sampler._trees import REACH, Selection, build_arguments, random_selection
+from verispec.suites.sampler.test_every_op import is_slow
 
 CONTRACT = contracts.load("build_draft_tree")
 LENGTHS = {"zero": [0, 0, 0], "even": [7, 7, 7], "ragged": [5, 0, 31], "long": [2, 131_072, 9]}
@@ -46,6 +48,13 @@ def test_the_first_child_has_the_lowest_number(op: OpUnderTest, mode: str) -> No
     two_steps = given(2, 2, [-1, 0, 1], [0, 1, 2, 3, 4], [0, 1, 3, 4, 5], [0, 1, 2, 3, 5])
     for selection in (one_step, two_steps):
         check(op, selection, LENGTHS["ragged"], int(mode == "tree"))
+
+
+@case("BDT-2", check="trees of hundreds of nodes")
+def test_links_of_more_nodes_than_a_tile_holds(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    """Some nodes have their first child, or their next sibling, in the first tile of 256 or 1,024, others behind it."""
+    nodes = 260 if is_slow(engine) else 1100
+    check(op, selected(seed, nodes, nodes // 3, 1), [5], 1)
 
 
 @case("BDT-3", topk=[2, 3, 10], reach=REACH)

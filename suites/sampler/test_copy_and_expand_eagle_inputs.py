@@ -87,6 +87,12 @@ def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, [1, 2] + [0] * (len(lengths) - 2), shift=shift))
 
 
+@case("CEE-10", check="rejected slots begin a tile", shift=SHIFT)
+def test_rejected_slots_at_the_edge_of_a_tile(op: OpUnderTest, seed: int, shift: bool) -> None:
+    """Of some request the two rejected slots are the only ones of the last tile, or of the last turn of a loop."""
+    op.check_outputs(arguments(np.random.default_rng(seed), range(4091, 4102), 2, shift=shift))
+
+
 @case(
     "CEE-11",
     ids=["production", "int32", "int64", "mixed", "swapped"],

@@ -11,7 +11,7 @@ from verispec.judge import OpUnderTest, check_repeated
 from verispec.reference import contracts
 from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, make
-from verispec.suites.sampler._edges import edges_of
+from verispec.suites.sampler._edges import COLD, COLDEST, edges_of
 from verispec.suites.sampler._faint import FAINT, make_faint
 from verispec.suites.sampler._refusals import check_each
 from verispec.suites.sampler.test_every_op import DRAWN_PER_ID, MODES, OPS, check, check_made, is_slow, uses_rows
@@ -77,9 +77,10 @@ def test_edges_of_many_blocks_and_of_many_rows(
     reach=from_caller("temperatures near 0 beside others"),
 )
 def test_requests_near_temperature_0_beside_others(op: OpUnderTest, seed: int, subject: str, mode: str) -> None:
-    """Logits of one request are a thousand times those of the next one, so that no maximum serves for both."""
+    """Logits of one request are a thousand or a million times those of the next: no maximum serves for both."""
     for counts, vocab in (((3, 1, 0, 2) * 4, 33), ((1, 2) * 9, 300)):
-        check_made(op, subject, seed, BatchShape(counts, vocab, cold=True, **MODES[mode]))
+        cold = COLD if mode == "plain" else COLDEST
+        check_made(op, subject, seed, BatchShape(counts, vocab, cold=cold, **MODES[mode]))
 
 
 @case(

@@ -47,7 +47,7 @@ def values(rng: np.random.Generator, dtype: str, b: int) -> Array:
 
 def check(op: OpUnderTest, dtype: str, input_: Any, counts: Any, replace: Any = (0, 0), **options: Any) -> None:
     """Expand `input_` over `counts` with `dtype` in and out, and compare with the oracle."""
-    arguments, shapes = expand_arguments(input_, counts, replace, options.pop("spare", 0))
+    arguments, shapes = expand_arguments(input_, counts, replace, options.pop("spare", 0), options.pop("bound", 0))
     dtypes = {"input_ptr": dtype, "output_ptr": dtype, **options.pop("dtypes", {})}
     op.check_outputs(arguments, dtypes=dtypes, shapes=shapes, **options)
 
@@ -71,6 +71,14 @@ def test_many_and_long_requests(op: OpUnderTest, engine: Engine, seed: int, dtyp
         input_ = values(rng, dtype, len(counts))
         input_[::3] = 0
         check(op, dtype, input_, counts, (0, 1))
+
+
+@case("EXP-1", check="longest request as bound", dtype=["float32", "int32"])
+def test_bounds_that_are_no_powers_of_two(op: OpUnderTest, seed: int, dtype: str) -> None:
+    """A kernel in blocks of them needs one more than fits; vLLM's callers pass a power of two."""
+    rng = np.random.default_rng(seed)
+    for longest in (3, 129, 1000, 1025, 2600):
+        check(op, dtype, values(rng, dtype, 4), [1, longest, 0, 2], bound=longest)
 
 
 @case("EXP-2", dtype=DTYPES, cu=["int32", "int64"], reach=reach)

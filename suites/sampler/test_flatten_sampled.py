@@ -32,6 +32,13 @@ def test_tokens_in_the_order_of_the_rows(op: OpUnderTest, seed: int, counts: str
     check(op, seed, counts, sampled)
 
 
+@case("FLS-1", check="rows of hundreds of steps")
+def test_more_steps_than_a_tile_holds(op: OpUnderTest, seed: int) -> None:
+    rows = np.array([2, 257, 1, 700])
+    values, shapes = flatten_arguments(np.random.default_rng(seed), rows, rows)
+    op.check_outputs(values, shapes=shapes)
+
+
 @case("FLS-2", counts=list(COUNTS))
 def test_nothing_sampled_writes_nothing(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, seed, counts, "none")

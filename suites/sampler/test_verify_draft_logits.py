@@ -11,6 +11,7 @@ from verispec.cases.request_state import RequestBatch, draft_outside, select_req
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
     EVERY_LIMIT,
+    OFFSETS,
     REACH,
     adjacent,
     adjacent_ties,
@@ -18,6 +19,7 @@ from verispec.suites.sampler._fused import (
     draft_at_limit,
     draft_normalisers,
     limits,
+    of_temperature,
     raw,
     stripe,
     verify,
@@ -88,8 +90,8 @@ def test_a_residual_of_little_mass(op: OpUnderTest, seed: int, vocab: int) -> No
     verify(op, requests)
 
 
-@case("VDL-3", check="top-p", vocab=[127, 1024, 8193], reach="a drafter that limits its rows as its target does")
-def test_a_residual_of_the_tokens_that_top_p_keeps(op: OpUnderTest, seed: int, vocab: int) -> None:
+@case("VDL-3", check=["top-k", "top-p"], vocab=[127, 1024, 8193], reach="a drafter that limits its rows as its target")
+def test_a_residual_of_the_tokens_that_a_limit_keeps(op: OpUnderTest, seed: int, check: str, vocab: int) -> None:
     """No candidate passes: q is p of the kept tokens up to 2^-8, and nothing of the others."""
     requests = drafted(seed, "wide", vocab, temperature=1.0)
     for row in draft_rows(requests):
@@ -99,7 +101,8 @@ def test_a_residual_of_the_tokens_that_top_p_keeps(op: OpUnderTest, seed: int, v
         draft_row(requests, row)[:] = np.where(light, -np.inf, logits + rng.choice([-(2.0**-8), 2.0**-8], vocab))
         requests.draft_sampled[row + 1] = token = int(rng.choice(np.flatnonzero(~light)))
         requests.target_logits[row, token] -= 30.0
-    verify(op, requests, **limits(requests, None, 0.995))
+    k, p = (vocab - vocab // 2 - 1, None) if check == "top-k" else (None, 0.995)
+    verify(op, requests, **limits(requests, k, p))
 
 
 @case("VDL-4", counts=list(COUNTS), reach=REACH)
@@ -248,7 +251,7 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> 
     verify(op, requests, dtypes={"target_logits": dtype, "draft_logits": dtype}, **more)
 
 
-@case("VDL-12", temperature=["0.01", "0.5", "4"], offset=["-80", "0", "80"], reach="temperatures of requests")
+@case("VDL-12", temperature=["0.01", "0.5", "4"], offset=OFFSETS, reach=of_temperature)
 def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
     requests = drafted(seed, "wide", 1_500, temperature=float(temperature))
     requests.target_logits += float(offset)

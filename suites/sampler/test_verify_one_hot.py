@@ -11,12 +11,14 @@ from verispec.cases.request_state import RequestBatch, draft_outside, select_req
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
     EVERY_LIMIT,
+    OFFSETS,
     REACH,
     adjacent,
     adjacent_ties,
     cluster,
     draft_at_limit,
     limits,
+    of_temperature,
     raw,
     stripe,
     verify,
@@ -203,7 +205,7 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> 
     verify(op, requests, dtypes={"target_logits": dtype}, **more)
 
 
-@case("VOH-11", temperature=["0.01", "0.5", "4"], offset=["-80", "0", "80"], reach="temperatures of requests")
+@case("VOH-11", temperature=["0.01", "0.5", "4"], offset=OFFSETS, reach=of_temperature)
 def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
     requests = one_hot(seed, "wide", 1_500, temperature=float(temperature))
     requests.target_logits += float(offset)

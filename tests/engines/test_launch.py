@@ -85,6 +85,13 @@ def test_only_a_value_that_changes_results_is_a_loss(
         launch.reject_unsupported_arguments(SLOTS, passed, wanted, "caller")
 
 
+@pytest.mark.parametrize(("longest", "given"), [(1, 1), (3, 4), (128, 128), (1025, 2048)])
+def test_an_upper_bound_is_a_power_of_two_as_callers_pass_it(longest: int, given: int) -> None:
+    """vLLM's kernel takes it as the length of a block."""
+    mapping = launch.map_parameters(EXPAND, ["MAX_NUM_TOKENS"])
+    assert launch.value_for(EXPAND, "MAX_NUM_TOKENS", mapping, {"MAX_NUM_TOKENS": longest}) == given
+
+
 def test_a_flag_that_is_off_is_no_loss_and_one_that_is_on_is() -> None:
     launch.reject_unsupported_arguments(RECOVERED, {}, {"USE_FP64_GUMBEL": False}, "caller")
     with pytest.raises(UnsupportedCall, match="USE_FP64_GUMBEL"):

@@ -8,7 +8,7 @@ import pytest
 
 from verispec.errors import VerispecError
 from verispec.mutants import campaign, measured, plugin, results
-from verispec.mutants.campaign import Campaign, CampaignPlan, command_of
+from verispec.mutants.campaign import CampaignPlan, command_of
 from verispec.mutants.layers import LAYERS
 from verispec.mutants.model import Mutant, MutantResult, Verdict
 
@@ -97,16 +97,51 @@ def test_results_go_where_the_command_was_given(tmp_path: Path, monkeypatch: pyt
 
 def test_a_shared_file_meets_the_cases_of_the_ops_that_use_it() -> None:
     mutants = [Mutant("cpp", "search.h", 1, 1, "", "", "", "", 1, ("verify_one_hot", "verify_greedy", "linear"))]
-    named, every = (
-        command_of(Campaign(CampaignPlan(LAYERS["cpp"], op=op), 1, mutants), Path("job")) for op in ("search", "")
-    )
+    command = command_of(CampaignPlan(LAYERS["cpp"]), Path("job"), mutants, own_clauses=False)
     only = [f"--only=sampler/{op}:*" for op in ("verify_greedy", "verify_one_hot")]
-    assert [part for part in named if part.startswith("--only")] == only
-    assert not [part for part in every if part.startswith("--only")]
-    names = [Path(part).name for part in named]
+    assert [part for part in command if part.startswith("--only")] == only
+    names = [Path(part).name for part in command]
     assert "test_verify_one_hot.py" in names
     assert "test_every_op.py" in names
     assert "test_gumbel_sample.py" not in names
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_clauses_of_every_op_come_after_the_own_ones(layer: str) -> None:
+    """They cost most, and what the own ones kill meets none of them."""
+    mutants = [Mutant(layer, "gumbel_sample", 1, 1, "", "", "", "", 1, ("gumbel_sample",))]
+    plan = CampaignPlan(LAYERS[layer])
+    commands = [command_of(plan, Path("job"), mutants, own_clauses=own) for own in campaign.rounds(LAYERS[layer])]
+    every = [[Path(part).stem.startswith("test_every_op") for part in command] for command in commands]
+    assert [any(round) for round in every] == ([False, True] if LAYERS[layer].op_files else [False])
+
+
+@pytest.mark.parametrize("kills_alone", [True, False])
+def test_a_mutant_that_meets_more_cases_later_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kills_alone: bool
+) -> None:
+    job = FakeJob()
+    job.mutants = [result(verdict, line).mutant for line, verdict in enumerate(Verdict)]
+    job.out, job.processes, job.baseline, job.slowest, job.kills_alone = tmp_path / "out", 1, {}, 9.0, kills_alone
+    verdicts = iter(Verdict)
+
+    class FakeState:
+        cases = ()
+
+        def __init__(self, mutant: Mutant, *_: object) -> None:
+            self.mutant = mutant
+
+        def result(self) -> MutantResult:
+            return MutantResult(self.mutant, next(verdicts))
+
+    monkeypatch.setattr(plugin, "_State", FakeState)
+    plugin._judge(job, {})
+    lines = job.out.read_text()
+    job.out.write_text('{"type": "header"}\n' + lines)
+    decided = {Verdict.KILLED, Verdict.KILLED_ELSEWHERE, Verdict.INVALID}
+    assert {found.verdict for found in results.read([job.out])} == (decided if kills_alone else set(Verdict))
+    counts = [len(results.done(job.out, own_clauses=own_clauses)) for own_clauses in (True, False)]
+    assert counts == [len(Verdict), len(decided) if kills_alone else len(Verdict)]
 
 
 def result(verdict: Verdict, line: int, layer: str = "config") -> MutantResult:
@@ -137,7 +172,7 @@ def test_the_survivors_of_a_file_are_tested_again(tmp_path: Path) -> None:
 def test_chosen_mutants_meet_the_cases_of_their_ops_alone() -> None:
     mutant = Mutant("cpp", "gumbel_sample.cpp", 1, 1, "", "", "", "", 1, ("gumbel_sample",))
     plan = CampaignPlan(LAYERS["cpp"], chosen=frozenset({mutant.id}))
-    command = command_of(Campaign(plan, 1, [mutant]), Path("job"))
+    command = command_of(plan, Path("job"), [mutant], own_clauses=False)
     assert [part for part in command if part.startswith("--only")] == ["--only=sampler/gumbel_sample:*"]
 
 

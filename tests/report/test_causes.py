@@ -132,6 +132,17 @@ def test_crashes_of_several_calls_are_one_cause() -> None:
     assert len(fold([*records, failing(f"{OP}:RRS-3", "crash", died)])) == 1
 
 
+def test_a_special_mode_is_no_headline_where_other_cases_fail_too() -> None:
+    """All raw log-probabilities are wrong: the shortest id would say that synthetic mode makes them so."""
+    plain = [f"{OP}:RRS-1:mode=raw;batch=all greedy;draft={draft}" for draft in ("present", "absent")]
+    special = f"{OP}:RRS-1:mode=raw;check=synthetic mode"
+    right = passing(*(f"{OP}:RRS-{n}:mode=processed" for n in range(1, 9)))
+    (cause,) = fold([failing(special), *map(failing, plain), *right])
+    assert cause.case == plain[1]
+    (alone,) = fold([failing(special), *right])
+    assert alone.case == special
+
+
 def test_a_fault_that_cases_name_is_one_cause_under_several_clauses() -> None:
     named = [failing(f"{OP}:RRS-{n}:k={n}", failure={"details": {FAULT: "ties"}}) for n in (1, 2)]
     (cause,) = fold([*named, *passing(f"{OP}:RRS-4:k=1", f"{OP}:RRS-4:k=2", f"{OP}:RRS-4:k=3")])

@@ -70,11 +70,14 @@ def mutants(
                 print("\n".join(mutant.id for mutant in prepared.mutants))
                 continue
             path = results.path_of(plan, out, many=of == "all")
-            done = results.begin(path, plan, prepared.total, len(prepared.mutants))
-            left_out = campaign.judge(prepared, path, done)
+            results.begin(path, plan, prepared.total, len(prepared.mutants))
+            left_out: set[str] = set()
+            for own_clauses in campaign.rounds(plan.layer):
+                done = results.done(path, own_clauses=own_clauses)
+                left_out |= set(campaign.judge(prepared, path, done, own_clauses=own_clauses))
             if left_out:
                 typer.echo(
-                    f"{len(left_out)} cases fail without a mutant and are left out, the first: {left_out[0]}", err=True
+                    f"{len(left_out)} cases fail without a mutant and are left out, one is {min(left_out)}", err=True
                 )
             paths.append(path)
         if list_:

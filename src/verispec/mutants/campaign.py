@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +20,7 @@ from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.mutants import measured, progress, schemata
 from verispec.mutants.layers import Layer, measured_together, python_mutants
-from verispec.mutants.model import ALWAYS, Mutant, MutantResult
+from verispec.mutants.model import ALWAYS, Mutant
 from verispec.reference import contracts
 from verispec.run.plan import SEED, suites_folder
 from verispec.run.process_tree import die_with_parent
@@ -149,8 +149,18 @@ def _source_root(layer: Layer) -> Path:
     return root
 
 
-def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = ()) -> list[str]:
-    """Test the mutants that are not in `done`, and append each result to `out` at once.
+def rounds(layer: Layer) -> tuple[bool, ...]:
+    """Return for each round of a campaign whether mutants meet the clauses of their own ops alone.
+
+    The clauses of every op cost most, above all in Triton's interpreter. Only what the own ones leave meets them.
+    """
+    return (True, False) if layer.op_files else (False,)
+
+
+def judge(campaign: Campaign, out: Path, done: Collection[str] = (), *, own_clauses: bool = False) -> list[str]:
+    """Test the mutants whose ids are not in `done`, and append each result to `out` at once.
+
+    With `own_clauses` the clauses of every op are left out, and the result of a mutant that no case fails is open.
 
     Returns:
         The cases that were left out, because they fail without a mutant.
@@ -158,18 +168,18 @@ def judge(campaign: Campaign, out: Path, done: Iterable[MutantResult] = ()) -> l
     Raises:
         VerispecError: V-MUT-BASELINE, many cases fail without a mutant; V-MUT-RUN, the testing process ended early.
     """
-    known = {result.mutant.id for result in done}
-    left = [m for m in campaign.mutants if m.id not in known]
+    left = [m for m in campaign.mutants if m.id not in done]
     if not left:
         return []
     baseline = _baseline(campaign)
+    _pytest(campaign, left, baseline, baseline, own_clauses=own_clauses, measuring=True)
     failing = _few_failing(measured.read(baseline))
-    _pytest(campaign, left, out, baseline)
+    _pytest(campaign, left, out, baseline, own_clauses=own_clauses)
     return failing
 
 
 def _baseline(campaign: Campaign) -> Path:
-    """Return the file of times and reach of cases without a mutant, measured once for one state of the sources."""
+    """Return the file for times and reach of cases without a mutant, one for each state of the sources."""
     layer = campaign.plan.layer
     together = measured_together(layer)
     name = together[0].name
@@ -183,7 +193,6 @@ def _baseline(campaign: Campaign) -> Path:
         digest.update(str(campaign.extension).encode())
     path = cache_dir() / "mutants" / f"baseline-{name}-{digest.hexdigest()[:16]}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
-    _pytest(campaign, [], path, path)
     return path
 
 
@@ -206,8 +215,16 @@ def _package(name: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: Path) -> None:
-    """Run one pytest process that tests `mutants`, or that completes the baseline if there are none."""
+def _pytest(
+    campaign: Campaign,
+    mutants: Sequence[Mutant],
+    out: Path,
+    baseline: Path,
+    *,
+    own_clauses: bool,
+    measuring: bool = False,
+) -> None:
+    """Run one pytest process that tests `mutants`, or that completes the baseline of the cases that they meet."""
     plan, layer = campaign.plan, campaign.plan.layer
     with tempfile.TemporaryDirectory(prefix="verispec-mutants-") as name:
         job = Path(name) / "job.json"
@@ -217,7 +234,8 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             "processes": plan.jobs,
             "mutants": [m.to_json() for m in mutants],
             "baseline": str(baseline),
-            "measuring": not mutants,
+            "measuring": measuring,
+            "kills_alone": own_clauses,
             "per_clause": plan.per_clause,
             "slowest": plan.slowest,
             "extension": str(campaign.extension or ""),
@@ -228,14 +246,15 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
         job.write_text(json.dumps(data))
         log = Path(name) / "log"
         with log.open("wb") as stream:
+            command = command_of(plan, job, mutants, own_clauses=own_clauses)
             process = subprocess.Popen(
-                command_of(campaign, job), env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
+                command, env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, cwd=layer.folder if layer.tests else None,
                 preexec_fn=die_with_parent,  # noqa: PLW1509 -- this process has one thread
             )  # fmt: skip
             with process:
                 try:
-                    code = progress.wait(process, out, len(mutants))
+                    code = progress.wait(process, out, 0 if measuring else len(mutants))
                 except BaseException:
                     process.kill()
                     raise
@@ -247,9 +266,9 @@ def _pytest(campaign: Campaign, mutants: Sequence[Mutant], out: Path, baseline: 
             )  # fmt: skip
 
 
-def command_of(campaign: Campaign, job: Path) -> list[str]:
-    """Return the command of the testing process; mutants of one file, and chosen ones, meet the cases of their ops."""
-    plan, layer = campaign.plan, campaign.plan.layer
+def command_of(plan: CampaignPlan, job: Path, mutants: Sequence[Mutant], *, own_clauses: bool) -> list[str]:
+    """Return the command of the testing process. `mutants` of files with ops meet the cases of these ops."""
+    layer = plan.layer
     command = [sys.executable, "-P", "-m", "pytest", "-p", "verispec.mutants.plugin", f"--mutation-job={job}"]
     command += ["--assert=plain", "-p", "no:faulthandler", "-p", "no:cacheprovider", "-q"]
     if layer.tests:
@@ -263,16 +282,15 @@ def command_of(campaign: Campaign, job: Path) -> list[str]:
         ]
     root = suites_folder()
     paths = [root / suite for suite in layer.suites]
-    if layer.op_files:  # end-to-end samplers and generation test other layers
-        tests = [root / suite / f"test_{op}.py" for suite in layer.suites for op in contracts.names()]
-        paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
-        paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op*.py")]
     command += ["-c", str(root / "pytest.ini"), f"--rootdir={root}", "--capture=no"]
-    users = {op for mutant in campaign.mutants for op in mutant.ops}
-    own = {op: path for op in sorted(users) if (path := root / "sampler" / f"test_{op}.py").exists()}
-    if (plan.op or plan.chosen) and own:
-        paths = [*own.values(), *(root / "sampler").glob("test_every_op*.py")]
-        command += [f"--only=sampler/{op}:*" for op in own]
+    if layer.op_files:  # end-to-end samplers and generation test other layers
+        users = {op for mutant in mutants for op in mutant.ops}
+        ops = [op for op in contracts.names() if op in users] or contracts.names()
+        tests = [root / suite / f"test_{op}.py" for suite in layer.suites for op in ops]
+        paths = [test for test in tests if test.exists() and test.stem != "test_whole_sampler"]
+        command += [f"--only={path.parent.name}/{path.stem.removeprefix('test_')}:*" for path in paths]
+        if not own_clauses:
+            paths += [test for suite in layer.suites for test in (root / suite).glob("test_every_op*.py")]
     if plan.device:
         command.append(f"--device={plan.device}")
     return [*command, f"--engine={layer.engine}", f"--seed={plan.run_seed}", *map(str, paths)]

@@ -34,6 +34,7 @@ COMPILING = 30.0
 """Seconds that a case on a device may take beyond that: its process may have to compile the mutated kernel first."""
 MOST_CRASHES, MOST_TIMEOUTS = 24, 3
 """Cases that a mutant may crash, and may keep from ending. A crash is cheap, and another case may still fail."""
+KILLS: Final = (Verdict.KILLED, Verdict.KILLED_ELSEWHERE)
 MEMORY: Final = 24 << 30
 """Address space of a process: a mutant that allocates without end must not take the machine down."""
 
@@ -55,6 +56,8 @@ class Job:
     slowest: float
     """Processor seconds of a case that is used."""
     measuring: bool
+    kills_alone: bool
+    """The result of a mutant that no case fails is open, since it meets more cases later."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,6 +85,7 @@ def pytest_configure(config: pytest.Config) -> None:
         data["per_clause"],
         data["slowest"],
         data["measuring"],
+        data["kills_alone"],
     )
     job.active.prepare()
     if job.device:  # a CUDA context does not survive a fork: each process starts an engine of its own
@@ -279,7 +283,8 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     with job.out.open("a", encoding="utf-8") as out:
 
         def write(result: MutantResult) -> None:
-            out.write(json.dumps({"type": "mutant", **result.to_json()}) + "\n")
+            is_open = job.kills_alone and result.verdict not in (*KILLS, Verdict.INVALID)
+            out.write(json.dumps({"type": "open" if is_open else "mutant", **result.to_json()}) + "\n")
             out.flush()
 
         while waiting or len(pool):
@@ -300,7 +305,7 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
                     pool.add(again)
                     continue
                 result = state.result()
-                if result.verdict in (Verdict.KILLED, Verdict.KILLED_ELSEWHERE):
+                if result.verdict in KILLS:
                     key = (result.mutant.file, result.case)
                     kills[key] = kills.get(key, 0) + 1
                 write(result)

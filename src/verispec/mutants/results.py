@@ -25,8 +25,8 @@ def path_of(plan: CampaignPlan, out: Path | None, *, many: bool) -> Path:
     return out.with_name(f"{out.stem}-{layer}{out.suffix}") if many else out
 
 
-def begin(path: Path, plan: CampaignPlan, total: int, drawn: int) -> list[MutantResult]:
-    """Write the header of a new file, or return the results of one that is continued.
+def begin(path: Path, plan: CampaignPlan, total: int, drawn: int) -> None:
+    """Write the header of a new file, or check that of one that is continued.
 
     Raises VerispecError V-MUT-RESUME for a file of another sample.
     """
@@ -41,11 +41,10 @@ def begin(path: Path, plan: CampaignPlan, total: int, drawn: int) -> list[Mutant
                 "V-MUT-RESUME", "the file holds results of another sample, or of other sources", where=str(path),
                 cause=f"it has {before}, this would be {header}", hint="name another file in --out, or delete this one",
             )  # fmt: skip
-        return read([path])
+        return
     path.parent.mkdir(parents=True, exist_ok=True)
     first = {"type": "header", **header, "drawn": drawn, "command": " ".join(command_line())}
     path.write_text(json.dumps(first) + "\n", encoding="utf-8")
-    return []
 
 
 def survivors_of(path: Path, layer: str) -> frozenset[str]:
@@ -69,6 +68,12 @@ def read(paths: Iterable[Path]) -> list[MutantResult]:
     """Return all results of `paths`; of a repeated mutant the last result counts."""
     found = {r["id"]: MutantResult.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
     return list(found.values())
+
+
+def done(path: Path, *, own_clauses: bool) -> frozenset[str]:
+    """Return the ids of the mutants with a result; with `own_clauses` also those of the ones with an open result."""
+    kinds = ("mutant", "open") if own_clauses else ("mutant",)
+    return frozenset(line["id"] for line in _lines(path) if line.get("type") in kinds)
 
 
 def command_of(path: Path) -> str:

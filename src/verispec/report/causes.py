@@ -248,7 +248,10 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     wanted = [r for r in group if r.case.clause == clause and r.kind == kind] or group
     wanted = [r for r in wanted if r.reach] or wanted
     wanted = [r for r in wanted if _fault(r)] or wanted
-    headline = min(_apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted, key=_size)
+    wanted = _apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted
+    # A parameter that one case alone has, such as a special mode, would mislead about the reach of a fault of others.
+    having = Counter(name for r in wanted for name, _ in r.case.params)
+    headline = min(wanted, key=lambda r: (sum(having[name] == 1 for name, _ in r.case.params), *_size(r)))
     norm = clause_of(clause)
     # A crash ends the process before its record has places; other cases of the op have the same.
     places = next((r.places for r in (headline, *group, *judged) if r.places), {}) if len(subjects) == 1 else {}

@@ -92,7 +92,10 @@ def value_for(contract: Contract, engine_name: str, mapping: Mapping[str, str], 
         Missing: none of these has the value.
     """
     if engine_name in mapping and mapping[engine_name] in bound:
-        return bound[mapping[engine_name]]
+        value = bound[mapping[engine_name]]
+        # Kernels take an upper bound as the length of a block, which callers round up to a power of two.
+        bounds = [param.name for param in contract.params if isinstance(param, Scalar) and param.upper_bound]
+        return 1 << (value - 1).bit_length() if mapping[engine_name] in bounds else value
     sizes = host_sizes(contract, bound)
     if engine_name in sizes:
         return sizes[engine_name]
