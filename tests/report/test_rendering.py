@@ -298,6 +298,20 @@ def test_junit_states_messages_and_reach() -> None:
     assert told[f"{GREEDY}:RGS-2:k=1"][0] == r"KeyError: 'counts\x1b'"  # XML has no escape character
 
 
+def test_an_exit_code_of_notes_alone_names_the_option() -> None:
+    """Equal logits at a limit are kept by engines that are right: their gate failed, and nothing said what to do."""
+    note = Run(HEADER, (lost("EXP-2:dtype=bool"),), {"complete": True})
+    assert "with --errors-only it is 0\nexit 1\n" in text_of(summarise(note))
+    error = Run(HEADER, (lost("EXP-2:dtype=float32", reach=REACH),), {"complete": True})
+    assert "--errors-only" not in text_of(summarise(error)) + text_of(summarise(good()))
+
+
+def test_a_smoke_run_says_that_nothing_was_generated() -> None:
+    header = {**HEADER, "selection": {**HEADER["selection"], "smoke": True}}
+    assert "run --suite e2e" in text_of(summarise(Run(header, good().records, {"complete": True})))
+    assert "--suite e2e" not in text_of(summarise(good()))
+
+
 def test_a_narrow_terminal_gets_narrow_lines() -> None:
     text = text_of(summarise(everything()), force_terminal=True, width=60, color_system=None)
     prose = [line for line in text.splitlines() if line.startswith("      ") and "verispec repro" not in line]
