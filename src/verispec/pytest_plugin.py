@@ -438,8 +438,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             record["failure"]["details"] = item.stash[KEEPER].crashed()
             events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
+        called = item.stash[KEEPER].step or item.funcargs  # type: ignore[attr-defined]
         if item.config.option.detail:
-            record["detail"] = captured_call.detail_of(item.funcargs)  # type: ignore[attr-defined]
+            record["detail"] = captured_call.detail_of(called)
         if item.config.option.save:
-            captured_call.save(item.funcargs, Path(item.config.option.save))  # type: ignore[attr-defined]
+            captured_call.save(called, Path(item.config.option.save))
     return report

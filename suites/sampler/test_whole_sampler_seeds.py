@@ -85,7 +85,8 @@ def test_the_first_and_the_last_ids_have_their_probability(sampler: SamplerUnder
                 raise Mismatch(Failure(Kind.LAW, f"token {tokens[0]} was emitted, whose probability is 0"))
             seen[1 + n // 2 % 6 if n % 2 else 0, ENDS.index(tokens[0])] += 1
     exact = np.outer([1 / 2, *[1 / 12] * 6], MASSES)
-    assert_distribution(seen.ravel().tolist(), exact.ravel(), "draft or none, and the token in its place")
+    names = [f"token {token} for {given}" for given in ("no draft", *(f"draft {n}" for n in ENDS)) for token in ENDS]
+    assert_distribution(seen.ravel().tolist(), exact.ravel(), "the token for a draft or none", names)
 
 
 CHAINS, EACH_CHAIN = (2, 3, 4, 5, 6), 1200

@@ -15,6 +15,7 @@ from run_headers import header
 
 from verispec import exits
 from verispec.cli import main
+from verispec.cli.repro import _SAID
 from verispec.reference import contracts
 from verispec.report.verdict import summarise
 from verispec.run.record import Record
@@ -114,6 +115,15 @@ def test_cases_that_an_older_results_file_lacks(
 def test_repro(capsys: pytest.CaptureFixture[str], engine: str, case: str, code: int, outcome: str) -> None:
     told = as_json(capsys, "repro", "repro", case, "--engine", engine)
     assert (told["exit"], told["case"]["outcome"], told["case"]["id"]) == (code, outcome, case)
+
+
+def test_repro_of_a_written_file_answers_its_schema(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The fields of --shrink and --export come with failures alone."""
+    files = ("--shrink", str(tmp_path / "small.safetensors"), "--export", str(tmp_path / "test_bug.py"))
+    case = "sampler/whole_sampler:WS-1:batch=mixed;draft=present"
+    told = as_json(capsys, "repro", "repro", case, "--engine", "small_calls:Stepwise", *files)
+    assert told["test_result"].startswith("fails: ")
+    assert {*_SAID} - {"saved"} <= SCHEMAS["repro"]["properties"].keys()
 
 
 def test_repro_shows_what_went_in_and_what_came_out(capsys: pytest.CaptureFixture[str]) -> None:

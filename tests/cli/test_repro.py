@@ -47,6 +47,14 @@ def test_a_sampler_shows_logits_probabilities_samples_and_seeds(repro: Repro, tm
     assert len(call["outputs"]["tokens"]) == 7
 
 
+def test_long_lists_are_cut_like_arrays(repro: Repro) -> None:
+    """A statistical case has thousands of requests: their tokens filled the terminal."""
+    _, out, _ = repro(LAW, "--engine", "own_samplers:Correct")
+    tokens = next(line for line in out.splitlines() if line.startswith("  tokens "))
+    assert len(tokens) < 300
+    assert " in all; --full shows them)" in tokens
+
+
 def test_full_prints_every_element(repro: Repro) -> None:
     code, out, _ = repro(EXPAND, "--engine", "broken_engines:LosesWrites", "--full")
     assert code == exits.BAD

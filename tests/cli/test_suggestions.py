@@ -37,6 +37,7 @@ def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str
         ("rejection_random_sampl", "sampler/rejection_random_sample"),
         ("expand", "sampler/expand_batch_to_tokens"),
         ("sampler/expand_batch_to_token", "sampler/expand_batch_to_tokens"),
+        ("sampler/expand_batch_to_token:EXP-2", "sampler/expand_batch_to_tokens:EXP-2"),
         ("sampler/expand_batch_to_tokens:EXP-2:dtype=int23", "sampler/expand_batch_to_tokens:EXP-2:dtype=int32"),
     ],
 )

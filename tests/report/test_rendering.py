@@ -22,7 +22,7 @@ from verispec.reference.contracts import names
 from verispec.report.case import case_lines
 from verispec.report.diff import compare, text_lines
 from verispec.report.github import as_github
-from verispec.report.junit import as_junit
+from verispec.report.junit import RUN, as_junit
 from verispec.report.markdown import as_markdown
 from verispec.report.svg import as_svg
 from verispec.report.text import print_verdict
@@ -253,7 +253,38 @@ def test_junit_states_every_case() -> None:
         case.get("name"): case[0].tag if len(case) else None
         for case in ElementTree.fromstring(as_junit(summarise(everything()))).iter("testcase")
     }
-    assert stated == {r.id: tags.get(r.outcome, "skipped") for r in everything().records}
+    assert stated == {r.id: tags.get(r.outcome, "skipped") for r in everything().records} | {RUN: "error"}
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        {},
+        {"complete": False, "reason": "interrupted", "left": 2},
+        {"complete": True, "shortfalls": ["3 cases are decided, fewer than 200"]},
+        {"complete": True, "unmatched": [Expectation(2, "sampler/gone:EXP-9", "fail", ISSUE).to_json()]},
+    ],
+    ids=["cut off", "interrupted", "too little", "unmatched"],
+)
+def test_junit_of_a_bad_run_without_a_failing_case_has_an_error(footer: dict[str, Any]) -> None:
+    """A CI system that reads the file alone must not show a run that was killed as passed."""
+    run = Run(HEADER, good().records, footer)
+    assert summarise(run).exit_code() != 0
+    suite = ElementTree.fromstring(as_junit(summarise(run)))[-1]
+    assert (suite.get("tests"), suite.get("errors")) == ("1", "1")
+    assert "no unexpected failure in 2 cases" in suite[0][0].get("message", "")
+
+
+def test_junit_of_an_interrupted_run_has_an_error_beside_its_failures() -> None:
+    run = Run(HEADER, (lost("EXP-2:dtype=float32"),), {"complete": False})
+    assert as_junit(summarise(run)).count("<error") == 1
+
+
+def test_junit_of_a_good_or_failing_run_has_its_cases_alone() -> None:
+    failing = Run(HEADER, (lost("EXP-2:dtype=float32"),), {"complete": True})
+    for run in (good(), failing):
+        tests = list(ElementTree.fromstring(as_junit(summarise(run))).iter("testcase"))
+        assert len(tests) == len(run.records)
 
 
 def test_junit_states_messages_and_reach() -> None:
@@ -265,6 +296,20 @@ def test_junit_states_messages_and_reach() -> None:
             assert message == record.failure["message"]
             assert (reach or "") == (f"reached in production: {record.reach}" if record.reach else "")
     assert told[f"{GREEDY}:RGS-2:k=1"][0] == r"KeyError: 'counts\x1b'"  # XML has no escape character
+
+
+def test_an_exit_code_of_notes_alone_names_the_option() -> None:
+    """Equal logits at a limit are kept by engines that are right: their gate failed, and nothing said what to do."""
+    note = Run(HEADER, (lost("EXP-2:dtype=bool"),), {"complete": True})
+    assert "with --errors-only it is 0\nexit 1\n" in text_of(summarise(note))
+    error = Run(HEADER, (lost("EXP-2:dtype=float32", reach=REACH),), {"complete": True})
+    assert "--errors-only" not in text_of(summarise(error)) + text_of(summarise(good()))
+
+
+def test_a_smoke_run_says_that_nothing_was_generated() -> None:
+    header = {**HEADER, "selection": {**HEADER["selection"], "smoke": True}}
+    assert "run --suite e2e" in text_of(summarise(Run(header, good().records, {"complete": True})))
+    assert "--suite e2e" not in text_of(summarise(good()))
 
 
 def test_a_narrow_terminal_gets_narrow_lines() -> None:

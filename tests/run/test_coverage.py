@@ -64,7 +64,7 @@ def test_a_run_file_is_a_floor(tmp_path: Path) -> None:
     assert said == f"1 case (sampler/x:EXP-2) decided in {path} not decided here"
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1.5", "ninety", "nowhere.jsonl", "90 %"])
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "ninety", "nowhere.jsonl", "90 %", "200%"])
 def test_what_is_no_floor_is_said(text: str) -> None:
     with pytest.raises(VerispecError) as caught:
         parse_floor(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from living import alive
 
-from verispec.run import supervisor
+from verispec.run import fork_server, supervisor
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import (
     CANNOT_WRITE,
@@ -139,6 +139,25 @@ def test_shares_are_neighbours_and_shrink(tmp_path: Path) -> None:
     assert [case for block in blocks for case in block] == [str(n) for n in range(80)]
     assert [len(block) for block in blocks[:3]] == [10, 9, 8]
     assert len(blocks[-1]) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_a_server_ends_by_the_signal_of_its_template(number: int) -> None:
+    """As an exit code it read 'ended itself with exit code 247'."""
+    assert in_child(lambda: fork_server.end_like(number)) == -number
+    assert in_child(lambda: fork_server.end_like(3 << 8)) == 3
+
+
+def test_a_server_that_is_killed_from_outside_accuses_nobody(tmp_path: Path) -> None:
+    class Killed:
+        returncode = -signal.SIGKILL
+
+    run = object.__new__(supervisor.Supervisor)
+    run._scratch, run._child = tmp_path, Killed()  # type: ignore[assignment]
+    (tmp_path / "server.log").write_text("===== test session starts =====\ncollected 829 items\n")
+    told = run._server_ended().diagnostic
+    assert (told.message, told.cause) == ("the process was ended by SIGKILL (Killed)", "")
+    assert "--resume" in told.hint
 
 
 def test_a_tree_is_ended_whatever_session_its_processes_are_in(tmp_path: Path) -> None:

@@ -101,8 +101,18 @@ def test_a_sampler_case_becomes_a_short_test(tmp_path: Path, capsys: Capsys) -> 
     assert "logits = 200.0 * torch.eye(" in text
     assert file.read(small).failure["message"].startswith("request ")
     code, out, _ = in_process(capsys, "repro", str(small), "--engine", "small_calls:Stepwise", "--json")
-    assert (code, json.loads(out)["case"]["failure"]["kind"]) == (exits.BAD, "value")
+    said = json.loads(out)["case"]
+    assert (code, said["failure"]["kind"]) == (exits.BAD, "value")
+    assert said["detail"]["inputs"]["draft_token_ids"]["value"] == file.read(small).step["batch"]["draft_token_ids"]
+    assert said["detail"]["outputs"]["tokens"]["value"]
     assert in_process(capsys, "repro", str(small), "--engine", "reference")[0] == exits.GOOD
+
+
+def test_a_case_that_is_kept_by_its_seed_says_so(tmp_path: Path, capsys: Capsys) -> None:
+    small = tmp_path / "small.safetensors"
+    code, out, _ = in_process(capsys, "repro", SAMPLED, "--engine", "small_calls:Stepwise", "--shrink", str(small))
+    assert (code, file.read(small).step) == (exits.BAD, {})
+    assert "no single call is wrong for certain" in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

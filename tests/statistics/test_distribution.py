@@ -57,3 +57,11 @@ def test_binomial_probabilities_are_those_of_scipy(draws: int, p: float) -> None
         assert binomial_p_value(seen, draws, p) == pytest.approx(two_sided, rel=1e-8, abs=1e-300)
         assert binomial_tail(seen, draws, p) == pytest.approx(stats.binom.sf(seen - 1, draws, p), rel=1e-8, abs=1e-300)
     assert binomial_tail(draws + 1, draws, p) == 0.0
+
+
+def test_the_outcome_that_deviates_most_is_named() -> None:
+    """The number of a cell of a table of drafts and tokens says nothing to who wrote the sampler."""
+    names = ["draft 0 kept", "draft 0 after its rejection", "another"]
+    with pytest.raises(Mismatch, match=r"p = .*; draft 0 after its rejection came 500 times, expected 200") as caught:
+        assert_distribution([500, 500, 1000], [0.3, 0.1, 0.6], "tokens", names)
+    assert [row["outcome"] for row in caught.value.failure.details["counts"]] == names

@@ -38,8 +38,10 @@ def nearby(pattern: str, cases: Collection[str], *, exact: bool = False) -> list
                 subjects[name] for name in [*starts, *difflib.get_close_matches(op, subjects, n=MOST, cutoff=0.6)]
             ]
     if len(found) < MOST:
-        depth = 1 + pattern.count(";")  # compared with as much of each id as the pattern has
-        ids = dict.fromkeys(case if exact else ";".join(case.split(";")[:depth]) for case in cases)
+        # Compared with as much of each id as the pattern has: up to the clause, or so many parameters.
+        mark = ":" if pattern.count(":") < 2 else ";"
+        depth = 1 + pattern.count(mark)
+        ids = dict.fromkeys(case if exact else mark.join(case.split(mark)[:depth]) for case in cases)
         found += difflib.get_close_matches(pattern, ids, n=MOST, cutoff=0.6)
     kept = [each for each in dict.fromkeys(found) if exact or any(selects(each, case) for case in cases)]
     return kept[:MOST]

@@ -124,6 +124,7 @@ _SAID = {
     "saved": "values in {}",
     "shrunk": "the call was shrunk in {} trials, each in a process of its own",
     "not_shrunk": "the last call alone does not fail in this way, so it was not shrunk ({} trial)",
+    "kept": "{}: the file keeps the case by its id and seed, and nothing was made small",
     "case_file": "case in {}",
     "checkpoints": "checkpoints of the test in {}",
     "test_file": "test in {}",
@@ -147,6 +148,8 @@ def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, expo
             case = replace(small.case, failure={"kind": record.outcome, "message": small.message})
             told["shrunk" if small.repeats else "not_shrunk"] = f"{small.trials:,}"
     if shrink:
+        if record.outcome == "fail" and not (case.op or case.step or case.text):
+            told["kept"] = "no single call is wrong for certain"
         files.write(shrink, case)
         told["case_file"] = str(shrink)
     if export:

@@ -42,7 +42,7 @@ def smoke(
     github: t.GithubOption = False,
     as_json: t.JsonOption = False,
 ) -> None:
-    """Test an engine with the first quick case of every clause, as a quick check.
+    """Test an engine with the first quick case of every clause, as a quick check. Nothing is generated.
 
     Exit codes are those of 'verispec run'.
 

@@ -130,15 +130,25 @@ def _values(values: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     width = max(len(name) for name in values)
     for name, value in values.items():
         if "shape" not in value:
-            yield f"  {name.ljust(width)}  {value.get('value')}"
+            yield f"  {name.ljust(width)}  {_plain(value.get('value'))}"
             continue
         size = 1
         for dim in value["shape"]:
             size *= dim
         shown = " ".join(_number(v) for v in value["values"][:SHOWN])
-        more = f" ... ({size:,} in all; --full shows them)" if size > SHOWN else ""
         shape = "x".join(map(str, value["shape"])) or "scalar"
-        yield f"  {name.ljust(width)}  {value['dtype']} {shape}: {shown}{more}"
+        yield f"  {name.ljust(width)}  {value['dtype']} {shape}: {shown}{_more(size)}"
+
+
+def _plain(value: Any) -> str:
+    """Return a value that is no array, of a list the first items."""
+    if not isinstance(value, list):
+        return str(value)
+    return f"{value[:SHOWN]}{_more(len(value))}"
+
+
+def _more(size: int) -> str:
+    return f" ... ({size:,} in all; --full shows them)" if size > SHOWN else ""
 
 
 def _number(value: Any) -> str:

@@ -1,13 +1,18 @@
-"""JUnit XML of a run for CI systems: one test suite per op, one test per case."""
+"""JUnit XML of a run for CI systems: one suite per op, one test per case, and one for a fault of the run itself."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from xml.etree import ElementTree
 
+from verispec import exits
+from verispec.report.text import complaints, summary
 from verispec.report.verdict import RunSummary
 from verispec.run.record import Record
 from verispec.terminal import printable
+
+RUN = "the run itself"
+"""Name of the test that fails where a run is bad or cannot tell and its cases alone do not show it."""
 
 
 def as_junit(verdict: RunSummary) -> str:
@@ -29,8 +34,26 @@ def as_junit(verdict: RunSummary) -> str:
         )
         for record, result in zip(records, results, strict=True):
             _case(element, record, result)
+    if said := _faults_of_the_run(verdict):
+        element = ElementTree.SubElement(
+            root, "testsuite", name=RUN, tests="1", failures="0", errors="1", skipped="0", time="0.000"
+        )
+        case = ElementTree.SubElement(element, "testcase", classname=RUN, name=RUN, time="0.000")
+        told = ElementTree.SubElement(case, "error", message=printable(said[0]), type="run")
+        told.text = "\n".join(map(printable, said))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _faults_of_the_run(verdict: RunSummary) -> list[str]:
+    """Return what makes the exit code other than 0 beside failing cases; CI systems read the file without it."""
+    seen = {_result(record) for record in verdict.run.records}
+    shown = verdict.complete and not seen.isdisjoint({"failure", "error"})
+    if verdict.exit_code() == exits.GOOD or (
+        shown and not (verdict.shortfalls or verdict.unknown or verdict.unmatched)
+    ):
+        return []
+    return [summary(verdict), *complaints(verdict)]
 
 
 def _result(record: Record) -> str:

@@ -94,8 +94,22 @@ def _summary(outcome: SignatureReport, level: Level) -> Iterator[tuple[str, str]
     against = f" against {outcome.core}" if outcome.core else ""
     files = f" in {int(outcome.stats['files'])} files" if "files" in outcome.stats else ""
     yield f"{outcome.tree}{against}: {said}{files}", ""
+    if "kernels" in outcome.stats:
+        yield _compared(outcome), "dim"
     if outcome.since:
         yield f"only what is new since {outcome.since}; {outcome.known} known findings left out", ""
     hidden = sum(number for name, number in count.items() if WEIGHT[name] < WEIGHT[level])
     if hidden:
         yield f"{hidden} findings below the level {level.value} are not shown; --level note shows them", "dim"
+
+
+def _compared(outcome: SignatureReport) -> str:
+    """Return what the tree has to compare: without any of it, no finding means nothing."""
+    counted = (("launches", "launch", "es"), ("kernels", "kernel", "s"), ("overrides", "override", "s"),
+               ("schemas", "op schema", "s"))  # fmt: skip
+    said = [
+        f"{number:,} {one}{ending if number != 1 else ''}"
+        for name, one, ending in counted
+        if (number := int(outcome.stats.get(name, 0)))
+    ]
+    return f"compared: {', '.join(said)}" if said else "compared: nothing, as there is no kernel, override or op schema"

@@ -11,13 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from verispec import exits
 from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
 from verispec.report.cause import Cause, Gap
 from verispec.report.certificate import statistics_line
 from verispec.report.severity import MEANING as SEVERITY
 from verispec.report.shared import MANY
 from verispec.report.verdict import Cell, RunSummary, sources
-from verispec.run.plan import BUDGET, SEED
+from verispec.run.plan import BUDGET, SEED, WITHOUT_QUICK_CASES
 from verispec.run.record import Record
 from verispec.terminal import COLUMNS, printable, wrapped
 
@@ -74,7 +75,17 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool, sent_on: bool) ->
     yield Text()
     if len(verdict.causes) > 1:  # the reader of a log begins at its end
         yield from _wrapped(summary(verdict), width, style="bold")
+    for line in _remarks(verdict, errors_only):
+        yield from _wrapped(line, width)
     yield Text(f"exit {verdict.exit_code(errors_only=errors_only)}")
+
+
+def _remarks(verdict: RunSummary, errors_only: bool) -> Iterator[str]:
+    """Yield what a reader of the exit code may not expect."""
+    if verdict.run.header["selection"].get("smoke"):
+        yield f"smoke has no case of generation: verispec run --suite {WITHOUT_QUICK_CASES} runs those"
+    if not errors_only and verdict.exit_code() == exits.BAD and verdict.exit_code(errors_only=True) == exits.GOOD:
+        yield "notes alone make this exit code: with --errors-only it is 0"
 
 
 def _brief(verdict: RunSummary, width: int, sent_on: bool) -> Iterator[Text]:

@@ -13,7 +13,7 @@ def main() -> int:
     gc.disable()
     import pytest
 
-    return pytest.console_main()
+    return pytest.main()
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def parse_floor(text: str) -> Floor:
         return CLAIMED_OPS
     if re.fullmatch(r"\d+", text):
         return Floor(claimed=int(text) > 0, count=int(text), text=text)
-    if match := re.fullmatch(r"(\d+(\.\d+)?)%", text):
+    if (match := re.fullmatch(r"(\d+(\.\d+)?)%", text)) and float(match[1]) <= 100:  # a share above can never hold
         return Floor(share=float(match[1]) / 100, text=text)
     if Path(text).is_file():
         decided = frozenset(record.id for record in runfile.read(Path(text)).records if record.decided)

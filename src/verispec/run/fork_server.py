@@ -19,11 +19,13 @@ import faulthandler
 import gc
 import os
 import select
+import signal
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import CasesTaken, EventWriter, SuiteFailed, WorkerEnded, WorkerStarted
@@ -67,7 +69,7 @@ class ForkServer:
         _, status = os.waitpid(template, 0)
         kill_descendants(os.getpid())
         if status:
-            os._exit(os.waitstatus_to_exitcode(status) % 256)
+            end_like(status)
 
     def _fork_template(
         self,
@@ -198,3 +200,13 @@ def _become_worker(scratch: Path, events: EventWriter) -> EventWriter:
         os.dup2(log, stream)
     faulthandler.enable(file=2, all_threads=False)
     return events.in_this_process()
+
+
+def end_like(status: int) -> NoReturn:
+    """End this process as a child ended, by the same signal or exit code, so that the supervisor says it rightly."""
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        if -code not in (signal.SIGKILL, signal.SIGSTOP):  # their handlers cannot be set
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code % 256)

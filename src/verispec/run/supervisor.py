@@ -387,6 +387,9 @@ class Supervisor:
         log = last_lines(self._scratch / "server.log")
         if self._child.returncode == CANNOT_WRITE:
             return self._cannot_write(log)
+        if self._child.returncode == -signal.SIGKILL:
+            hint = "something outside of the run ended it, such as a shortage of memory; go on with --resume"
+            return _broken(_ending(self._child.returncode), "", hint)
         return _broken(_ending(self._child.returncode), log)
 
     def _cannot_start(self, cause: str, pid: int) -> VerispecError:
@@ -448,12 +451,15 @@ def _ending(status: int) -> str:
     return f"the process ended itself with exit code {status}"
 
 
-def _broken(message: str, cause: str) -> VerispecError:
+_SUITES = "this is a fault of the suites or of their environment, not of the engine"
+
+
+def _broken(message: str, cause: str, hint: str = _SUITES) -> VerispecError:
     return VerispecError(
         "V-RUN-CHILD",
         message,
         where="the suites",
         cause=cause,
-        hint="this is a fault of the suites or of their environment, not of the engine",
+        hint=hint,
         exit_code=exits.CANNOT_TELL,
     )

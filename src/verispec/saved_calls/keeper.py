@@ -44,6 +44,8 @@ class Keeper:
         self._name = op
         self._family = dict(CaseId.parse(case).params).get("family", "")
         self._op: OpUnderTest | None = None
+        self.step: dict[str, SamplerUnderTest] = {}
+        """The sampler that ran a saved step, in place of the case's fixtures; empty for any other case."""
         if option.trial:
             _crash_at_once()
         if self._record:
@@ -124,8 +126,8 @@ class Keeper:
         assert self._replay
         saved = file.read(self._replay)
         family = saved.step["family"]
-        sampler = SamplerUnderTest(offered(engine.sampler(family) if family else engine.sampler()))
-        steps.require_right(sampler, steps.from_arrays(saved.tensors, saved.step["batch"]))
+        self.step["sampler"] = SamplerUnderTest(offered(engine.sampler(family) if family else engine.sampler()))
+        steps.require_right(self.step["sampler"], steps.from_arrays(saved.tensors, saved.step["batch"]))
 
     def crashed(self) -> dict[str, str]:
         """Keep the last launch of a process that goes on for no other case; return the record's details of it."""

@@ -128,6 +128,14 @@ def text(outcome: SignatureReport, *, terminal: bool = False, level: Level = Lev
     return stream.getvalue()
 
 
+def test_the_summary_says_what_there_was_to_compare(outcome: SignatureReport) -> None:
+    """No finding in a tree without kernels read like one in a tree with hundreds."""
+    none = {"files": 3, "kernels": 0, "launches": 0, "overrides": 0, "schemas": 0}
+    assert "compared: nothing" in text(replace(outcome, stats=none))
+    some = {**none, "kernels": 2, "launches": 1, "overrides": 1200}
+    assert "compared: 1 launch, 2 kernels, 1,200 overrides\n" in text(replace(outcome, stats=some))
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_people_see_both_sides_and_what_to_do(outcome: SignatureReport, terminal: bool) -> None:
     shown = text(outcome, terminal=terminal)

@@ -64,6 +64,9 @@ def test_a_tree_that_patches_itself(judged):
         ("logits, n, ids=None", "if VERSION_OK:\n    core.sampler.topk = topk_npu", Level.NOTE),
         ("logits, n, ids=None, state=None", HERE, None),
         ("logits, n, **rest", HERE, None),
+        ("n, logits, ids=None, state=None", HERE, Level.ERROR),
+        ("count, rows, ids=None, state=None", HERE, None),
+        ("n, rows, ids=None, state=None", HERE, None),
         ("*args, **rest", HERE, None),
         ("logits, k, state=None", HERE, None),
         ("logits, n, ids=None", "core.sampler.topk = wrap(topk_npu)", None),
@@ -75,6 +78,14 @@ def test_a_replaced_function(judged, params, install, level):
     assert [finding.level for finding in findings] == ([] if level is None else [level])
     for finding in findings:
         assert [side.label for side in finding.sides] == ["call", "original", "replacement"]
+
+
+def test_values_that_trade_places_are_named(judged):
+    """The call binds, and every value is wrong: no test of shapes sees it where both are of the same shape."""
+    (first,) = judged("SIG205", patch("n, logits, ids=None, state=None"), CORE)
+    assert first.message.endswith("trades values in the replacement, which receives logits as n, n as logits")
+    by_keyword = {name: text.replace("topk(x, 1,", "topk(logits=x, n=1,") for name, text in CORE.items()}
+    assert judged("SIG205", patch("n, logits, ids=None, state=None"), by_keyword) == ()
 
 
 def test_a_call_that_fits_neither_is_not_the_plugins_fault(judged):

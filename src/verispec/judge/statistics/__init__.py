@@ -23,7 +23,7 @@ By enumeration it does so by 2.9 at most, for three cells and about 55 draws; se
 """
 
 
-def assert_distribution(counts: Sequence[int], exact: Any, what: str) -> float:
+def assert_distribution(counts: Sequence[int], exact: Any, what: str, names: Sequence[str] = ()) -> float:
     """Check by a G-test, or exactly for two cells, that counts are draws from a distribution.
 
     Cells that are too small are pooled. An outcome of probability zero that was seen fails at once; if only one outcome
@@ -33,6 +33,7 @@ def assert_distribution(counts: Sequence[int], exact: Any, what: str) -> float:
         counts: number of draws of each outcome.
         exact: exact probability of each outcome.
         what: description of the draws, for messages.
+        names: name of each outcome, where its number says nothing; the message then has the one that deviates most.
 
     Returns:
         The p-value.
@@ -44,8 +45,9 @@ def assert_distribution(counts: Sequence[int], exact: Any, what: str) -> float:
     seen, probabilities = np.asarray(counts, dtype=np.float64), np.asarray(exact, dtype=np.float64)
     impossible = np.flatnonzero((probabilities <= 0) & (seen > 0))
     if len(impossible):
-        message = f"{what}: outcome {int(impossible[0])} has probability 0 and came {int(seen[impossible[0]])} times"
-        table = {"counts": _table(counts, probabilities)}
+        first = names[impossible[0]] if names else f"outcome {int(impossible[0])}"
+        message = f"{what}: {first} has probability 0 and came {int(seen[impossible[0]])} times"
+        table = {"counts": _table(counts, probabilities, names)}
         wrong, total = int(seen[impossible].sum()), int(seen.sum())
         raise Mismatch(Failure(Kind.LAW, message, wrong=wrong, total=total, details=table))
     if np.count_nonzero(probabilities) == 1 and seen.any():
@@ -67,8 +69,11 @@ def assert_distribution(counts: Sequence[int], exact: Any, what: str) -> float:
             "p": p,
             "alpha": level,
         }
-        details |= {"counts": _table(counts, probabilities)}
+        details |= {"counts": (rows := _table(counts, probabilities, names))}
         message = f"{what}: G = {statistic:.1f} at {len(seen) - 1} degrees of freedom, p = {p:.2g} < {level:.2g}"
+        if names:
+            worst = max(rows, key=lambda row: abs(row["deviation"]))
+            message += f"; {worst['outcome']} came {worst['observed']:,} times, expected {worst['expected']:,}"
         raise Mismatch(Failure(Kind.LAW, message, total=int(seen.sum()), details=details))
     return p
 
@@ -129,7 +134,7 @@ TABLE = 32
 """Outcomes that a failure lists: those that deviate most."""
 
 
-def _table(counts: Sequence[int], probabilities: Any) -> list[dict[str, Any]]:
+def _table(counts: Sequence[int], probabilities: Any, names: Sequence[str]) -> list[dict[str, Any]]:
     """Return observed and expected count of each outcome, in the order of outcomes, with the standardised deviation."""
     seen = np.asarray(counts, dtype=np.float64)
     expected = probabilities / probabilities.sum() * seen.sum()
@@ -137,7 +142,7 @@ def _table(counts: Sequence[int], probabilities: Any) -> list[dict[str, Any]]:
     kept = np.sort(np.argsort(-np.abs(deviation), kind="stable")[:TABLE])
     return [
         {
-            "outcome": int(i),
+            "outcome": names[i] if names else int(i),
             "observed": int(seen[i]),
             "expected": round(float(expected[i]), 1),
             "deviation": round(float(deviation[i]), 1),

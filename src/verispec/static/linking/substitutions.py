@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from verispec.static.facts import Call, Function, Param
 from verispec.static.finding import Location
-from verispec.static.linking.binding import bind_call
+from verispec.static.linking.binding import bind_call, exchanged
 from verispec.static.linking.classes import Hierarchy, Type
 from verispec.static.linking.index import Entity, Module
 from verispec.static.linking.launches import Links, PlacedCall, Replacement, place
@@ -51,10 +51,24 @@ class Substitution:
         return all(_shape(function.params) not in known for function in self.functions)
 
     def breaks(self, call: Call) -> bool:
-        """Return True if `call` binds to an original and to no replacement."""
+        """Return True if `call` binds to an original, and to no replacement with each value in its place."""
         return any(not bind_call(call, original) for original in self.originals) and all(
-            bind_call(call, function) for function in self.functions
+            bind_call(call, function) or self.traded(call, function) for function in self.functions
         )
+
+    def traded(self, call: Call, function: Function) -> list[tuple[str, str]]:
+        """Return (parameter of the original, the one of `function` that gets its value) for values that trade places.
+
+        Empty unless all originals that `call` binds to say the same: only parameters of the same names count.
+        """
+        if call.open_positional:
+            return []
+        found = [
+            list(exchanged([p.name for p in original.params if p.kind == "p"][: len(call.positional)], function.params))
+            for original in self.originals
+            if not bind_call(call, original)
+        ]
+        return found[0] if found and all(found) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +201,7 @@ def _overridden(links: Links) -> Iterator[Substitution]:
 
 
 def broken_calls(links: Links, found: Substitution) -> Iterator[tuple[PlainCall, bool]]:
-    """Yield the calls that reach the replacement and bind to the original only, and True for a certain one.
+    """Yield the calls that reach the replacement and fit the original only, and True for a certain one.
 
     Args:
         links: links of all trees.

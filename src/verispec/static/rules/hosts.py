@@ -33,6 +33,10 @@ def _broken(links: Links, rule: str, found: Substitution) -> Iterator[Finding]:
     for plain, certain in broken_calls(links, found):
         function = found.functions[-1]
         problems = ", ".join(map(str, bind_call(plain.call, function)))
+        fault = f"does not bind to the {_OWN[found.kind]}: {problems}"
+        if not problems:
+            problems = ", ".join(f"{name} as {place}" for name, place in found.traded(plain.call, function))
+            fault = f"trades values in the {_OWN[found.kind]}, which receives {problems}"
         caught = is_guarded(plain.module.facts.guards, plain.call.line, links.index.host)
         optional = any(
             is_guarded(guards, location.line, links.index.host) for location in (found.installed, found.location)
@@ -44,7 +48,7 @@ def _broken(links: Links, rule: str, found: Substitution) -> Iterator[Finding]:
         yield Finding(
             rule,
             Level.WARNING if latent else level,
-            f"a call that fits the {_ORIGINAL[found.kind]} does not bind to the {_OWN[found.kind]}: {problems}",
+            f"a call that fits the {_ORIGINAL[found.kind]} {fault}",
             plain.location,
             found.name,
             _sides(plain, found),
@@ -116,7 +120,8 @@ RULES = (
         Level.ERROR,
         "A plugin replaces a function or class of its host, and a call of the host that reads the replaced name does "
         "not bind to the replacement. vllm-ascend 0.23.0 replaced compute_topk_logprobs of vLLM by a function without "
-        "logprob_token_ids_state, which Sampler passes from vLLM 0.23.0 on.",
+        "logprob_token_ids_state, which Sampler passes from vLLM 0.23.0 on. A call by position that binds counts too "
+        "where the replacement lists two of the original's parameters in each other's places.",
         _replaced,
     ),
     Rule(
