@@ -47,6 +47,16 @@ def test_a_sampler_shows_logits_probabilities_samples_and_seeds(repro: Repro, tm
     assert len(call["outputs"]["tokens"]) == 7
 
 
+def test_a_generation_shows_its_options_and_requests(repro: Repro) -> None:
+    """`request 1, token 0: log-probability ...` said nothing of the temperature of request 1."""
+    code, out, _ = repro("e2e/logprobs:GEN-30:draft=none;mode=processed", "--engine", "reference")
+    assert code == exits.GOOD
+    assert "method=none" in out
+    assert "logprobs_mode=processed" in out
+    assert re.search(r"request 1 +prompt of \d+ tokens, .*logprobs=\d", out)
+    assert "logit_bias={}" not in out
+
+
 def test_long_lists_are_cut_like_arrays(repro: Repro) -> None:
     """A statistical case has thousands of requests: their tokens filled the terminal."""
     _, out, _ = repro(LAW, "--engine", "own_samplers:Correct")

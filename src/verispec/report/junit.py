@@ -46,7 +46,7 @@ def as_junit(verdict: RunSummary) -> str:
 
 
 def _faults_of_the_run(verdict: RunSummary) -> list[str]:
-    """Return what makes the exit code other than 0 beside failing cases; CI systems read the file without it."""
+    """Return the faults of the run beside its failing cases; CI systems read the file without the exit code."""
     seen = {_result(record) for record in verdict.run.records}
     shown = verdict.complete and not seen.isdisjoint({"failure", "error"})
     if verdict.exit_code() == exits.GOOD or (

@@ -104,7 +104,7 @@ def _summary(outcome: SignatureReport, level: Level) -> Iterator[tuple[str, str]
 
 
 def _compared(outcome: SignatureReport) -> str:
-    """Return what the tree has to compare: without any of it, no finding means nothing."""
+    """Return the number of compared things by kind: where there are none, the lack of findings means nothing."""
     counted = (("launches", "launch", "es"), ("kernels", "kernel", "s"), ("overrides", "override", "s"),
                ("schemas", "op schema", "s"))  # fmt: skip
     said = [

@@ -81,7 +81,7 @@ def _lines(verdict: RunSummary, width: int, errors_only: bool, sent_on: bool) ->
 
 
 def _remarks(verdict: RunSummary, errors_only: bool) -> Iterator[str]:
-    """Yield what a reader of the exit code may not expect."""
+    """Yield remarks on exit codes and selections that surprise a reader."""
     if verdict.run.header["selection"].get("smoke"):
         yield f"smoke has no case of generation: verispec run --suite {WITHOUT_QUICK_CASES} runs those"
     if not errors_only and verdict.exit_code() == exits.BAD and verdict.exit_code(errors_only=True) == exits.GOOD:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 SHOWN = 64
 """Elements of an array in a record; the file has all of them."""
+
+REQUESTS = 32
+"""Requests of a generation that are described."""
+LONGEST = 80
+"""Characters of a parameter of a request."""
 
 PARTS = ("inputs", "outputs", "expected")
 
@@ -21,7 +27,31 @@ def captured(fixtures: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             parts = {"inputs": {**inputs, **_target_probs(inputs)}, "outputs": outputs}
             expected = getattr(fixture, "expected", {})
             return parts | ({"expected": expected} if expected else {})
+    return _generated(fixtures.get("held", ()))
+
+
+def _generated(held: Sequence[tuple[Any, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the options of a generator and the requests of its last call; empty if none was called."""
+    for (_, options), generator in held:
+        if asked := getattr(generator, "requests", ()):
+            requests = {f"request {n}": _fields(request) for n, request in enumerate(asked[:REQUESTS])}
+            if len(asked) > REQUESTS:
+                requests["requests"] = f"{len(asked):,} in all"
+            return {"inputs": {"options": _named(options), **requests}}
     return {}
+
+
+def _fields(request: Any) -> str:
+    """Return the length of a request's prompt, and its parameters that are not the default."""
+    told = {f: getattr(request, f.name) for f in fields(request) if f.name != "prompt_token_ids"}
+    defaults = {f: f.default if f.default_factory is MISSING else f.default_factory() for f in told}
+    changed = {f.name: value for f, value in told.items() if value != defaults[f]}
+    return f"prompt of {len(request.prompt_token_ids)} tokens, {_named(changed)}"
+
+
+def _named(values: Mapping[str, Any]) -> str:
+    told = {name: str(value) for name, value in values.items()}
+    return ", ".join(f"{name}={v if len(v) <= LONGEST else v[:LONGEST] + '...'}" for name, v in told.items())
 
 
 def detail_of(fixtures: Mapping[str, Any]) -> dict[str, Any]:
