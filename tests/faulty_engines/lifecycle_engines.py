@@ -235,6 +235,17 @@ class IsKilled(Broken):
         correct(**arguments)
 
 
+class IsKilledOnce(Broken):
+    """Is ended from outside in one case, when that runs for the first time."""
+
+    def expand(self, **arguments: Any) -> None:
+        mark = Path(os.environ["VERISPEC_TEST_MARK"])
+        if is_the_one(arguments) and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        correct(**arguments)
+
+
 class CrashesInEveryCase(Broken):
     def expand(self, **arguments: Any) -> None:
         os.abort()

@@ -131,8 +131,19 @@ def test_what_an_engine_raises_costs_one_case(engine: str, kind: str, message: s
     assert len(found[1]) < 10_000
 
 
-def test_a_killed_process_fails_its_case(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_twice_fails_its_case(tmp_path: Path) -> None:
     assert one_failure(result_of("IsKilled", tmp_path)) == ("crash", "the process was ended by SIGKILL (Killed)")
+
+
+def test_a_process_that_is_killed_once_runs_its_case_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator, or a guard of the machine's memory, says nothing about the engine."""
+    monkeypatch.setenv("VERISPEC_TEST_MARK", str(tmp_path / "mark"))
+    summary = result_of("IsKilledOnce", tmp_path)
+    assert (set(summary.counts), summary.exit_code()) == ({"pass"}, exits.GOOD)
+    (warning,) = summary.run.footer["warnings"]
+    assert warning.endswith(
+        "the process was ended by SIGKILL (Killed), perhaps from outside of the run; it runs once more"
+    )
 
 
 def test_a_case_that_memory_does_not_hold_is_undecided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,8 @@ class Supervisor:
         self._described = self._rechecking = self._decided = False
         self._rejected: dict[tuple[str, str], str] = {}
         self._ended_for_memory = ended_for_memory()
+        self._killed: set[str] = set()
+        """Cases that a SIGKILL of unknown origin has ended once."""
 
     def collect(self) -> Collected:
         """Return the cases of the plan, without starting the engine."""
@@ -312,6 +314,9 @@ class Supervisor:
         match worker.phase:
             case Phase.START:
                 raise self._cannot_start(how, pid)
+            case Phase.CASE if status == -signal.SIGKILL and not (worker.asked or is_memory) and self._first(worker):
+                worker.fruitful = True
+                yield Warned(f"{worker.record['id']}: {how}, perhaps from outside of the run; it runs once more")
             case Phase.CASE | Phase.SHRINK:
                 worker.fruitful = True
                 yield self._undecided(worker, pid) if is_memory else self._crash(worker, pid, how)
@@ -331,6 +336,13 @@ class Supervisor:
         """Return True if the system has ended a process for its memory since the last such end of a worker."""
         before, self._ended_for_memory = self._ended_for_memory, ended_for_memory()
         return self._ended_for_memory > before
+
+    def _first(self, worker: _Worker) -> bool:
+        """Return True if the worker's case has not been killed before: anybody can kill a process, but hardly twice."""
+        case = worker.record["id"]
+        is_first = case not in self._killed
+        self._killed.add(case)
+        return is_first
 
     def _undecided(self, worker: _Worker, pid: int) -> CaseEnded | Rechecked:
         """Leave a case undecided that needs more memory than the machine has: no fault of the engine is seen."""
