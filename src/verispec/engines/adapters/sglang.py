@@ -83,8 +83,8 @@ class Sglang(PartialEngine):
                 hint="name a folder or a release of SGLang, 0.5.14 or later",
             )
         tested = tuple(name for name in (found[0], _GREEDY, _RENORM) if _file(root, name).is_file())
-        self._stubs = install({}, _REPLACED, tested)
-        bare_packages(root, "sglang", _PARTS)
+        self._stubs = install({}, {**_REPLACED, **kv.REPLACED}, (*tested, *kv.TESTED))
+        bare_packages(root, "sglang", (*_PARTS, *kv.PARTS))
         with import_errors(
             "V-ENG-SGLANG",
             "the kernels of this SGLang cannot be imported",
@@ -121,13 +121,10 @@ class Sglang(PartialEngine):
 
     def _slots(self) -> OpFunction | Unsupported:
         """Return the op over the kernels that write and read its table of slots."""
-        kernels = (kv.TABLE, kv.SLOTS)
-        if not all(_file(self._root, name).is_file() for name in kernels):
+        if not all(_file(self._root, name).is_file() for name in kv.TESTED):
             return Unsupported("this SGLang has its kernels of KV slots in other modules")
-        install({}, kv.REPLACED, kernels)
-        bare_packages(self._root, "sglang", kv.PARTS)
         try:
-            table, slots = (import_under_test(name) for name in kernels)
+            table, slots = (import_under_test(name) for name in kv.TESTED)
         except ImportError as error:
             return Unsupported(f"its kernels of KV slots cannot be imported: {error}")
         return partial(_limited, partial(kv.map_slots, table), slots)

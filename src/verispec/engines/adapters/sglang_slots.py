@@ -14,10 +14,8 @@ import torch
 
 from verispec.engines import UnsupportedCall
 
-TABLE = "sglang.srt.mem_cache.allocation"
-"""Module of the kernel that writes the table."""
-SLOTS = "sglang.kernels.ops.speculative.cache_locs"
-"""Module of the kernels that read it: from release 0.5.16 on."""
+TESTED = ("sglang.srt.mem_cache.allocation", "sglang.kernels.ops.speculative.cache_locs")
+"""Modules of the kernel that writes the table, and of those that read it: from release 0.5.16 on."""
 PARTS = ("srt.mem_cache",)
 """Package of the first module, whose ``__init__`` is not run."""
 UNKNOWN = -1
@@ -49,8 +47,8 @@ def map_slots(table: Any, slots: Any, **given: Any) -> None:
     same number of tokens, the first half of them verifies and the others draft; other steps are verified as a whole.
 
     Args:
-        table: module `TABLE`.
-        slots: module `SLOTS`.
+        table: the first module of `TESTED`.
+        slots: the second one.
         **given: arguments of compute_slot_mapping.
 
     Raises:
