@@ -73,7 +73,7 @@ def test_the_mass_of_the_first_and_of_the_last_token(op: OpUnderTest, seed: int,
             requests.draft_sampled[row + 1] = draft
             is_last = step + 1 == requests.drafts(b)
             requests.target_logits[row, [token, token if is_last else draft]] = np.log([0.7, 0.3])
-            requests.draft_logits[state, step, [draft, 30]] = np.log([0.33, 0.67])  # type: ignore[index]
+            requests.draft_logits[state, step, [draft, 30, token]] = np.log([0.33, 0.57, 0.1])  # type: ignore[index]
     verify(op, requests)
 
 
