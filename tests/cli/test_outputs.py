@@ -144,6 +144,11 @@ def test_repro_of_no_case_is_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert command(capsys, "repro", f"{OP}:EXP-2", "--engine", "oracle_engine:OracleEngine")[0] == exits.USAGE
 
 
+def test_a_device_that_no_engine_has_is_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    arguments = ("--engine", "oracle_engine:OracleEngine", "--device", "banana", "--out", str(tmp_path / "run.jsonl"))
+    assert command(capsys, "run", "--only", CASE, *arguments)[0] == exits.USAGE
+
+
 def test_smoke_takes_one_quick_case_of_every_clause(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     out = tmp_path / "smoke.jsonl"
     told = as_json(capsys, "verdict", "smoke", "--engine", "oracle_engine:OracleEngine", "--out", str(out))

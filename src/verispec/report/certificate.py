@@ -273,8 +273,10 @@ def statistics_line(records: Sequence[Record], sources: Mapping[str, str]) -> st
     left = " without these" if len(others.tests) < count else ""
     if not any(record.failed for record in others.tests):
         number = len(others.tests)
-        which = "" if not left else "; the other test" if number == 1 else f"; the other {number}"
-        which += " with an E" * (sum(r.id not in sources for r in drawn) > number)
+        unexplained = sum(r.id not in sources for r in drawn)
+        other = "other " if unexplained < count else ""  # than those that fail by a known cause
+        which = "" if not left else f"; the {other}test" if number == 1 else f"; the {other}{number}"
+        which += " with an E" * (unexplained > number)
         return (
             f"statistics: {found}{which} {'finds' if number == 1 else 'find'} nothing against the engine "
             f"(E of the run = {power(others.log10_e)}; a run fails from E = 1e6 on)."

@@ -282,11 +282,12 @@ class Supervisor:
                 yield from self._ended(pid, status)
 
     def _names_nothing(self, diagnostic: dict[str, str]) -> bool:
-        """Return True if no engine has the given name, so that the same command can never work."""
+        """Return True if no engine or device has the given name, so that the same command can never work."""
         package = self._plan.engine.partition(":")[0].partition(".")[0]
         absent = f"ModuleNotFoundError: No module named {package!r}"
         module = diagnostic["code"] == "V-ENG-MODULE" and diagnostic["cause"].startswith(absent)
-        return module or diagnostic["code"] in ("V-ENG-UNKNOWN", "V-ENG-ATTR")
+        device = diagnostic["code"] == "V-ENG-DEVICE" and diagnostic["message"].startswith("unknown device")
+        return module or device or diagnostic["code"] in ("V-ENG-UNKNOWN", "V-ENG-ATTR")
 
     def _result(self, record: dict[str, Any]) -> CaseEnded | Rechecked:
         self._waiting.pop(record["id"], None)
