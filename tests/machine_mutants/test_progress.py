@@ -47,11 +47,12 @@ def test_results_are_counted_as_they_come(
     monkeypatch.setattr(progress, "EVERY", 0.05)
     monkeypatch.setattr(sys, "stderr", Stream())
     results.write_text('{"type": "header"}\n{"verdict": "survived"}\n')
-    assert progress.wait(started(results, told, "killed", "survived", "not reached"), results, total) == 3
+    process = started(results, told, "killed", "survived", "not reached")
+    assert progress.wait(process, results, total, before=2) == 3
 
 
 def test_a_quick_process_tells_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = tmp_path / "told"
     told.touch()
-    assert progress.wait(started(tmp_path / "results.jsonl", told), tmp_path / "results.jsonl", 1) == 3
+    assert progress.wait(started(tmp_path / "results.jsonl", told), tmp_path / "results.jsonl", 1, before=0) == 3
     assert not capsys.readouterr().err

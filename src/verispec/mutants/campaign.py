@@ -247,6 +247,7 @@ def _pytest(
         log = Path(name) / "log"
         with log.open("wb") as stream:
             command = command_of(plan, job, mutants, own_clauses=own_clauses)
+            before = len(progress.records_of(out))
             process = subprocess.Popen(
                 command, env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,
                 stderr=subprocess.STDOUT, cwd=layer.folder if layer.tests else None,
@@ -254,7 +255,7 @@ def _pytest(
             )  # fmt: skip
             with process:
                 try:
-                    code = progress.wait(process, out, 0 if measuring else len(mutants))
+                    code = progress.wait(process, out, 0 if measuring else len(mutants), before)
                 except BaseException:
                     process.kill()
                     raise
