@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from make_offline_bundle import PLATFORMS, PYTHON
+from wheels import download, reduce
 
 RELEASE = "flashinfer-python==0.7.2.post1"
 IMPORTED = ("apache-tvm-ffi", "click", "einops", "ninja", "nvidia-ml-py", "requests", "tabulate", "tqdm")
@@ -36,31 +36,19 @@ print(*(module.__file__ for module in modules if getattr(module, "__file__", Non
 def main(folder: Path, release: str = RELEASE) -> None:
     """Write the wheels below `folder`."""
     wheels = folder / "wheels"
-    platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
-    pip = [sys.executable, "-m", "pip"]
-    options = ["--quiet", "--no-deps", "--only-binary=:all:"]
-    there = [*pip, "download", *options, "--python-version", PYTHON, *platforms, "--dest"]
-    subprocess.run([*there, str(wheels), *IMPORTED], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]
+    download(wheels, "--no-deps", *IMPORTED)
     with tempfile.TemporaryDirectory() as temporary:
         whole, needs, tree = (Path(temporary).resolve() / name for name in ("wheel", "needs", "tree"))
-        subprocess.run([*there, str(whole), release], check=True)
-        subprocess.run([*pip, "install", *options, "--target", str(needs), *IMPORTED], check=True)
+        download(whole, "--no-deps", release)
+        subprocess.run([*pip, "--target", str(needs), *IMPORTED], check=True)
         [wheel] = whole.iterdir()
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(tree)
         probe = [sys.executable, "-c", PROBE, str(tree), str(needs)]
         loaded = subprocess.run(probe, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
-        keep(wheel, wheels / wheel.name, {str(Path(path).relative_to(tree)) for path in loaded})
-
-
-def keep(whole: Path, part: Path, loaded: set[str]) -> None:
-    """Write the `loaded` and the compiled files of the wheel `whole` to the wheel `part`."""
-    with zipfile.ZipFile(whole) as source, zipfile.ZipFile(part, "w", zipfile.ZIP_LZMA) as target:
-        names = [name for name in source.namelist() if name in loaded or COMPILED.match(name)]
-        for name in names:
-            target.writestr(name, source.read(name))
-        [record] = (name for name in source.namelist() if name.endswith(".dist-info/RECORD"))
-        target.writestr(record, "".join(f"{name},,\n" for name in [*names, record]))
+        files = {str(Path(path).relative_to(tree)) for path in loaded}
+        reduce(wheel, wheels / wheel.name, lambda name: name in files or COMPILED.match(name) is not None)
 
 
 if __name__ == "__main__":

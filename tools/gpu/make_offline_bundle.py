@@ -14,16 +14,14 @@ import hashlib
 import io
 import json
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 from packaging.utils import canonicalize_version
+from wheels import download
 
 from verispec.static.sources import open_tree
 
-PYTHON = "3.12"
 PACKAGES = (
     "tox",
     "typer",
@@ -38,7 +36,6 @@ PACKAGES = (
     "scikit-build-core",
     "nanobind",
 )
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
 NEEDED = re.compile(
     r"setup\.py|vllm/(v1|utils|platforms|triton_utils)/.*\.py|vllm/config/speculative\.py|csrc/cpu/[^/]+"
@@ -49,10 +46,7 @@ NEEDED = re.compile(
 
 def main(folder: Path, releases: list[str]) -> None:
     """Write the wheels and the releases below `folder`."""
-    wheels = folder / "wheels"
-    platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]
-    subprocess.run([*command, *platforms, "--dest", str(wheels), *PACKAGES], check=True)
+    download(folder / "wheels", *PACKAGES)
     for release in releases:
         bring(release, folder / "cache" / "releases")
 

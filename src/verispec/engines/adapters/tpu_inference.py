@@ -1,4 +1,4 @@
-"""Engine ``tpu-inference``: its JAX sampler of drafts, driven as its model runner drives it, on JAX's CPU backend.
+"""Engine ``tpu-inference``: its JAX sampler of drafts, driven as its model runner drives it, on a CPU or a GPU.
 
 Its runner pads requests to a power of two from 8, and rows to a power of two that holds drafts and bonus rows; padding
 rows repeat row 0. It passes no draft probabilities, and its platform refuses requests with a seed.
@@ -18,8 +18,9 @@ import torch
 
 from verispec.engines import Description, Engine, Unsupported
 from verispec.engines.accelerator_stubs import import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse, require_cpu
+from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse
 from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.errors import VerispecError
 
 _LAYER = "tpu_inference.layers.jax.sample"
 _UNDER_TEST = (_LAYER, "tpu_inference.layers.common")
@@ -35,7 +36,14 @@ LEAST_REQUESTS = 8
 
 
 class TpuInference(PartialEngine):
-    """The tpu-inference installed here."""
+    """The tpu-inference installed here.
+
+    Args:
+        device: "cpu" or "cuda".
+
+    Raises:
+        VerispecError: V-ENG-TPU when a package is missing, V-ENG-DEVICE when JAX has no such device.
+    """
 
     lacks: ClassVar = {
         "op": "its kernels draw their random numbers inside, from one key per step: only the whole runs",
@@ -43,8 +51,10 @@ class TpuInference(PartialEngine):
         "definitions": "its sampler has no kernels with callers of their own",
     }
 
-    def __init__(self) -> None:
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    def __init__(self, device: str) -> None:
+        self._device = device
+        os.environ["JAX_PLATFORMS"] = device
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # Else one process takes most of a GPU.
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # Else the import waits for a metadata server.
         os.environ.setdefault("VLLM_PLUGINS", "")  # Its platform would ask for a TPU; vLLM's own one is settled first.
         with import_errors(
@@ -61,17 +71,25 @@ class TpuInference(PartialEngine):
             self._sampling = import_under_test(f"{_LAYER}.sampling")
             self._metadata = import_under_test(f"{_LAYER}.sampling_metadata").TPUSupportedSamplingMetadata
 
-        self._mesh = self._jax.sharding.Mesh(np.array(self._jax.devices()[:1]).reshape(1, 1), ("data", "model"))
+        try:
+            devices = self._jax.devices()[:1]
+        except RuntimeError as error:
+            hint = "pip install 'jax[cuda13]' on a machine with a GPU, or omit --device"
+            where, message = f"--device {device}", f"JAX has no device of its platform {device!r} here"
+            raise VerispecError("V-ENG-DEVICE", message, where=where, cause=str(error), hint=hint) from error
+        self._kind = devices[0].device_kind
+        self._mesh = self._jax.sharding.Mesh(np.array(devices).reshape(1, 1), ("data", "model"))
         self._rejection = rejection.RejectionSampler(self._mesh)  # Compiled functions belong to one sampler.
 
     def describe(self) -> Description:
         """Return the version, and the stubs of missing packages."""
         details = {
             "jax": str(self._jax.__version__),
+            "device": self._kind,
             "vllm": str(self._vllm.__version__),
             "stubs": " ".join(self._stubs),
         }
-        return Description("tpu-inference", version("tpu-inference"), "cpu", "cpu", details)
+        return Description("tpu-inference", version("tpu-inference"), self._device, self._device, details)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
         """Return the packed sampler."""
@@ -136,13 +154,15 @@ def _padded(count: int, least: int) -> int:
 
 
 def create(device: str | None = None) -> Engine:
-    """Return the tpu-inference installed here, on JAX's CPU backend.
+    """Return the tpu-inference installed here.
 
     Args:
-        device: None or "cpu".
+        device: None or "cpu", or "cuda" for JAX's backend for NVIDIA's GPUs.
 
     Raises:
-        VerispecError: V-ENG-TPU when a package is missing, V-ENG-DEVICE for another device.
+        VerispecError: V-ENG-TPU when a package is missing; V-ENG-DEVICE for another device, or one that JAX lacks here.
     """
-    require_cpu(device, "tpu-inference")
-    return TpuInference()
+    if device not in (None, "cpu", "cuda"):
+        message, hint = "tpu-inference is tested on the CPU or one GPU", "omit --device, or give --device cuda"
+        raise VerispecError("V-ENG-DEVICE", message, where=f"--device {device}", hint=hint)
+    return TpuInference(device or "cpu")
