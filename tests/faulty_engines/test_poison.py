@@ -11,7 +11,7 @@ import pytest
 import torch
 from judging import verdict_on
 
-from verispec.judge import Mismatch, OpUnderTest
+from verispec.judge import Kind, Mismatch, OpUnderTest
 from verispec.judge._memory import GuardedTensor
 from verispec.judge._output import under_poison
 from verispec.reference import contracts, cpu, oracle
@@ -200,3 +200,21 @@ def test_the_memory_of_a_case_does_not_depend_on_the_cases_before(tmp_path: Path
         assert "memory " in failure
         assert failure == among[case]
         assert failure != other_seed[case]
+
+
+def ignores_strides(**arguments: Any) -> None:
+    """Read the request offsets as if they were dense, and end where a kernel would write at a negative offset."""
+    starts = arguments["query_start_loc_ptr"]
+    read = torch.as_strided(starts, starts.shape, [1], starts.storage_offset())
+    if int(read.min()) < 0:
+        raise SystemError("wrote before the buffer")
+    cpu.op("copy_and_expand_eagle_inputs")(**arguments)
+    arguments["out_input_ids_ptr"] += int((read != starts).any())
+
+
+def test_ignored_strides_show_as_a_wrong_output_before_they_damage_memory() -> None:
+    op, call = "copy_and_expand_eagle_inputs", make("copy_and_expand_eagle_inputs", 1, BatchShape())
+    subject, layouts = OpUnderTest(contracts.load(op), ignores_strides), {"query_start_loc_ptr": "gapped"}
+    with pytest.raises(Mismatch) as error:
+        subject.check_outputs(call.values, layouts=layouts, shapes=call.shapes, compare=call.compare)
+    assert error.value.failure.kind is Kind.VALUE

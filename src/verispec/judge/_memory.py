@@ -25,6 +25,8 @@ BAND = 64
 
 LAYOUTS = ("dense", "gapped", "padded", "transposed")
 """dense: contiguous; gapped: every second or third element; padded: a gap after each row; transposed: column major."""
+STRIDED = LAYOUTS[1:]
+"""Those that a kernel reads wrong if it ignores strides."""
 SHIFTED = "shifted"
 """Contiguous, but one element past a multiple of any vector's width, as a view of a larger tensor is."""
 

@@ -31,6 +31,7 @@ _REPLACED: Mapping[str, Mapping[str, Any]] = {
     # Options of the TPU compiler, which no other compiler knows.
     "tpu_inference.models.common.compiler_options": {"get_sampling_compiler_options": dict},
 }
+_PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
 LEAST_REQUESTS = 8
 """Smallest padded number of requests, MIN_NUM_SEQS of its runner."""
 
@@ -53,7 +54,7 @@ class TpuInference(PartialEngine):
 
     def __init__(self, device: str) -> None:
         self._device = device
-        os.environ["JAX_PLATFORMS"] = device
+        os.environ["JAX_PLATFORMS"] = "cpu" if device == "cpu" else ""  # It knows no other name; JAX takes a GPU itself.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # Else one process takes most of a GPU.
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # Else the import waits for a metadata server.
         os.environ.setdefault("VLLM_PLUGINS", "")  # Its platform would ask for a TPU; vLLM's own one is settled first.
@@ -71,12 +72,11 @@ class TpuInference(PartialEngine):
             self._sampling = import_under_test(f"{_LAYER}.sampling")
             self._metadata = import_under_test(f"{_LAYER}.sampling_metadata").TPUSupportedSamplingMetadata
 
-        try:
-            devices = self._jax.devices()[:1]
-        except RuntimeError as error:
+        devices = self._jax.devices()[:1]
+        if devices[0].platform != _PLATFORMS[device]:
             hint = "pip install 'jax[cuda13]' on a machine with a GPU, or omit --device"
-            where, message = f"--device {device}", f"JAX has no device of its platform {device!r} here"
-            raise VerispecError("V-ENG-DEVICE", message, where=where, cause=str(error), hint=hint) from error
+            where, message = f"--device {device}", f"JAX would run on {devices[0].device_kind}"
+            raise VerispecError("V-ENG-DEVICE", message, where=where, hint=hint)
         self._kind = devices[0].device_kind
         self._mesh = self._jax.sharding.Mesh(np.array(devices).reshape(1, 1), ("data", "model"))
         self._rejection = rejection.RejectionSampler(self._mesh)  # Compiled functions belong to one sampler.
