@@ -107,12 +107,6 @@ def test_an_unknown_device_is_refused() -> None:
     assert code_of("reference", "tpu") == "V-ENG-DEVICE"
 
 
-def test_tpu_inference_names_the_devices_that_it_is_tested_on() -> None:
-    with pytest.raises(VerispecError, match="on the CPU or one GPU") as error:
-        resolve("tpu-inference", "mps")
-    assert error.value.diagnostic.code == "V-ENG-DEVICE"
-
-
 @pytest.mark.parametrize(
     ("built_for", "message", "words"),
     [

@@ -65,7 +65,7 @@ class OpUnderTest:
         self.failing: OpCall | None = None
         """The last call that failed, for `verispec.saved_calls`."""
         self.under_guards_alone = False
-        """True if that failure shows under the second content of the guards alone: the op read outside of its inputs."""
+        """True if that failure shows under the second pattern of guards alone: the op read outside of its inputs."""
         self.instead: OpCall | None = None
         """A saved call to check in place of the case's own; the case's comparisons are kept."""
         self.before_call: Callable[[OpCall], None] | None = None
@@ -112,8 +112,8 @@ class OpUnderTest:
 
     def _check(self, call: OpCall) -> dict[str, Array]:
         given = {"dtypes": call.dtypes, "layouts": call.layouts, "shapes": call.shapes}
-        # A kernel that ignores strides reads the gaps. Ids that a call may hold do no harm there; a negative one makes it
-        # write anywhere, and the process hangs or ends before the wrong output is seen.
+        # A kernel that ignores strides reads the gaps. Ids that a call may hold do no harm there; a negative one makes
+        # it write anywhere, and the process hangs or ends before the wrong output is seen.
         order = (1, 0) if any(layout in STRIDED for layout in call.layouts.values()) else (0, 1)
         calls: list[tuple[dict[str, Any], dict[str, Array]]] = []
         for pattern in order:
