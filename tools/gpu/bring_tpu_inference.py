@@ -33,7 +33,7 @@ OPTIONAL = {"opencv-python-headless"}
 
 
 def main(folder: Path) -> None:
-    """Write the wheels, and the list of what to install, below `folder`."""
+    """Write the wheels, and the list of those to install, below `folder`."""
     wheels = folder / "wheels"
     loaded = loaded_files()
     brought = sorted(loaded.keys() - EXPECTED - OPTIONAL - {"verispec"})

@@ -16,8 +16,8 @@ def download(folder: Path, *options: str) -> None:
     """Fetch wheels of the GPU machine's Python and platform into `folder`.
 
     Args:
-        folder: where the wheels go; it is made.
-        options: requirements and further options of ``pip download``.
+        folder: folder of the wheels; it is made.
+        *options: requirements and further options of ``pip download``.
     """
     platforms = [argument for platform in PLATFORMS for argument in ("--platform", platform)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--only-binary=:all:", "--python-version", PYTHON]
@@ -30,7 +30,7 @@ def reduce(whole: Path, part: Path, needed: Callable[[str], bool]) -> None:
     Args:
         whole: the released wheel.
         part: the wheel to write.
-        needed: tells by its name whether a file is kept.
+        needed: function that tells by its name whether a file is kept.
     """
     with zipfile.ZipFile(whole) as source, zipfile.ZipFile(part, "w", zipfile.ZIP_LZMA) as target:
         [record] = (name for name in source.namelist() if name.endswith(".dist-info/RECORD"))
