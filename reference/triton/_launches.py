@@ -52,9 +52,18 @@ class LaunchRecord:
 _active = threading.local()
 
 
+UNFUSED = {"enable_fp_fusion": False}
+"""Option of kernels that sum products over the lanes of a warp.
+
+Lanes exchange partial sums and add them. If the compiler fuses a lane's product into that addition, it rounds once and
+the other lane's product twice, so that lanes hold different sums (triton#7264): which of them is stored is left to
+chance, and lanes may take different branches.
+"""
+
+
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
-    """Launch `kernel[grid](*args, **options)` and record it if a call is being recorded."""
-    compiled = kernel[grid](*args, **options)
+    """Launch `kernel[grid](*args, **options)` without fused products and record it if a call is being recorded."""
+    compiled = kernel[grid](*args, **options, **UNFUSED)
     record = current_record()
     if record is not None:
         named = [options[name] for name in kernel.arg_names[len(args) :] if name in options]

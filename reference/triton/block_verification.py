@@ -22,6 +22,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ._launches import UNFUSED
 from ._logits import exp
 from ._request_state import (
     STATS_BLOCK,
@@ -199,7 +200,7 @@ def block_verification(
     stats = row_stats(target, draft, rows, batch.temperature, vocabulary)
     padded = triton.next_power_of_2(stats.blocks)
     ratios = Ratios(*torch.empty((4, rows.count), dtype=torch.float32, device=target_logits.device).unbind())
-    _ratio_kernel[(requests,)](ratios, stats, target, draft, batch, vocabulary, PADDED=padded, num_warps=1)
+    _ratio_kernel[(requests,)](ratios, stats, target, draft, batch, vocabulary, PADDED=padded, num_warps=1, **UNFUSED)
     mass = torch.empty_like(stats.target_sum)
     if draft_logits is not None and rows.count > 0:
         _mass_kernel[(rows.count, stats.blocks)](

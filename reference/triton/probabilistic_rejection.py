@@ -15,6 +15,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from ._launches import UNFUSED
 from ._request_state import (
     accept_while_argmax,
     batch_of,
@@ -99,4 +100,5 @@ def probabilistic_rejection(
         vocabulary,
         PADDED=triton.next_power_of_2(stats.blocks),
         num_warps=1,
+        **UNFUSED,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lane_sums import has_fused_sums
 from op_cases import Size, make, ops, variants
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import CompiledKernel
@@ -43,10 +44,16 @@ class Compiler:
         return torch.device("cpu")
 
 
+uneven: set[str] = set()
+"""Kernels of the current case whose lanes hold different sums."""
+
+
 def not_loaded(kernel: CompiledKernel) -> None:
     """Start the compiled kernel nowhere."""
     kernel.module = kernel.function = 1
     kernel._run = lambda *args, **kwargs: None
+    if has_fused_sums(kernel.asm["ptx"]):
+        uneven.add(kernel.name)
 
 
 def results(capability: int) -> Iterator[dict[str, Any]]:
@@ -55,13 +62,14 @@ def results(capability: int) -> Iterator[dict[str, Any]]:
     for op in ops():
         for variant in dict.fromkeys(("plain", *(set(variants(op)) & {"one_hot", "other", "limits", "ends"}))):
             problem = ""
+            uneven.clear()
             arguments = make(op, variant, SIZE).arguments
             tensors = {n: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for n, v in arguments.items()}
             try:
                 triton.op(op)(**tensors)
             except Exception:
                 problem = traceback.format_exc()[-1500:]
-            yield {"op": op, "case": variant, "problem": problem}
+            yield {"op": op, "case": variant, "problem": problem, "uneven": sorted(uneven)}
 
 
 if __name__ == "__main__":
