@@ -1,4 +1,4 @@
-"""What Triton's compiler makes of the kernels; its interpreter has other rules, such as none on types of variables."""
+"""The output of Triton's compiler for all kernels, where the interpreter has other rules, such as none on types."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_the_first_launches_are_triton_s_own(driver: Driver) -> None:
     kernel, x, y = Kernel(), torch.zeros(2), torch.zeros(3)
     repeated(kernel, {"x": x, "y": y})
     (grid, args, stream, options), _ = kernel.seen
-    assert (grid, stream, options) == ((7,), None, {"TILE": 4, "num_warps": 2})
+    assert (grid, stream, options) == ((7,), None, {"TILE": 4, "num_warps": 2, **_launches.UNFUSED})
     assert args[0] is x and args[1].tensor is SCRATCH
 
 
