@@ -61,7 +61,7 @@ GRACE = 2.0
 REPORT_EVERY = 10.0
 """Seconds between two `Waiting` events."""
 COLLECT_TIMEOUT = 600.0
-"""Seconds for importing the suites and collecting their cases."""
+"""Seconds for importing the suites and collecting their cases, beside those for importing the engine."""
 FRUITLESS = 2
 """Workers in a row that may end without a result before the run gives up."""
 NO_MEMORY = "the system ended the process, as memory ran out"
@@ -185,9 +185,9 @@ class Supervisor:
                 self._forks.clear()
 
     def _collect(self) -> Iterator[RunEvent]:
-        """Wait until the suites are collected."""
+        """Wait until the engine's modules are imported and the suites collected."""
         began = time.monotonic()
-        for passed in self._looks("collecting the suites"):
+        for passed in self._looks("importing the engine and the suites"):
             if passed:
                 yield passed
             for event in self._events.new():
@@ -196,8 +196,9 @@ class Supervisor:
                     return
             if self._child.poll() is not None and not self._unread():
                 raise self._server_ended()
-            if time.monotonic() - began > COLLECT_TIMEOUT:
-                message = f"the suites were not collected within {COLLECT_TIMEOUT:g} s"
+            limit = self._plan.start_timeout + COLLECT_TIMEOUT
+            if time.monotonic() - began > limit:
+                message = f"the suites were not collected within {limit:g} s"
                 raise _broken(message, last_lines(self._scratch / "server.log"))
 
     def _run(self, processes: int) -> Iterator[RunEvent]:
