@@ -22,6 +22,7 @@ from verispec import exits
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.protocol.places import places
+from verispec.engines.protocol.running_case import begin_case
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
@@ -313,6 +314,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[CPU] = time.process_time()
+    begin_case(_id(item))
     own = contracts.registered_clause(spec.clause)
     rule = {"rule": own.text} if own else {}
     item.stash[RECORD] = {"id": _id(item), "test": _test(item), **rule, "reach": reach}
