@@ -175,6 +175,18 @@ def test_what_selects_nothing_is_an_error_with_the_nearest_cases(capsys: pytest.
     assert f"did you mean '{OP}:EXP-2:dtype=int32'" in err
 
 
+@pytest.mark.parametrize("command", [("run",), ("run", "--collect")], ids=" ".join)
+def test_a_case_of_another_suite_contradicts_the_suite(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """That it selects no case, with near ones of the wrong suite, told nobody why."""
+    words = ("--engine", ORACLE, "--suite", "e2e", "--only", f"{OP}:EXP-2")
+    code, out, err = in_process(capsys, *command, *words)
+    assert (code, out) == (exits.USAGE, "")
+    assert f"'{OP}:EXP-2' is of suite sampler, and --suite selects e2e alone" in err
+    assert "omit --suite, or add --suite sampler" in err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -46,7 +46,7 @@ from verispec.run.events import (
 )
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, crash_of, last_lines
-from verispec.run.plan import SHRINK_TIMEOUT, Plan, start_server
+from verispec.run.plan import SHRINK_TIMEOUT, Plan, require_agreement, start_server
 from verispec.run.process_tree import ended_for_memory, kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import SAVED, UNDECIDED
 from verispec.run.requirements import require_packages
@@ -111,6 +111,7 @@ class Supervisor:
     def __init__(
         self, plan: Plan, judged: Iterable[str] = (), *, recheck: bool = False, deadline: float | None = None
     ) -> None:
+        require_agreement(plan)
         require_packages(generation=plan.generates)
         self._plan = plan
         self._judged = frozenset(judged)
