@@ -211,6 +211,7 @@ def environment(plan: Plan) -> dict[str, str]:
     kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
     if plan.processes > 1:  # threads of several processes that wait for each other cost more than they give
         kept.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // plan.processes, 1)))
+    kept.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take the processors of those they wait for
     kept.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library starts threads as it is imported: no fork then
     return {
         **kept,
