@@ -179,7 +179,7 @@ def test_what_selects_nothing_is_an_error_with_the_nearest_cases(capsys: pytest.
 def test_a_case_of_another_suite_contradicts_the_suite(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That it selects no case, with near ones of the wrong suite, told nobody why."""
+    """The message named near cases of the wrong suite, and not the reason."""
     words = ("--engine", ORACLE, "--suite", "e2e", "--only", f"{OP}:EXP-2")
     code, out, err = in_process(capsys, *command, *words)
     assert (code, out) == (exits.USAGE, "")

@@ -28,8 +28,8 @@ def guarded(command: Callable[[], object]) -> int:
     """Run `command` and return the exit code of the process.
 
     A VerispecError prints its diagnostic. Anything else that a command does not catch is exit code 125, one line on
-    stderr and a report in a file: exit code 1 would read as a failure of the engine. A reader that wanted no more is
-    no error, and nothing is said about it.
+    stderr and a report in a file: exit code 1 would read as a failure of the engine. A reader that leaves early is no
+    error, and ends the command without a message.
     """
     absent = _open_closed_streams()
     try:
@@ -90,7 +90,7 @@ def _open_closed_streams() -> set[int]:
 
 
 def _reader_left() -> bool:
-    """Return True if stdout is a pipe that nobody reads any more."""
+    """Return True if stdout is a pipe without a reader."""
     poll = select.poll()
     poll.register(1, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

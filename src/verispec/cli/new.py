@@ -56,13 +56,13 @@ def engine(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
     there = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
     run = f"verispec run --engine {module}:Engine"
     steps = [
-        Step(
+        NextStep(
             "See one op pass. It is written in plain PyTorch.", *there, f"{run} --only sampler/expand_batch_to_tokens"
         ),
-        Step(f"Call your engine's own kernel in expand_batch_to_tokens() of {module}.py, and run this again."),
-        Step("Add further ops to OPS, or a sampler or a generator. These say what there is:", *_ABOUT_OPS),
-        Step("Check all of it against the protocol:", f"verispec engines {module}:Engine"),
-        Step(
+        NextStep(f"Call your engine's own kernel in expand_batch_to_tokens() of {module}.py, and run this again."),
+        NextStep("Add further ops to OPS, or a sampler or a generator. These say what there is:", *_ABOUT_OPS),
+        NextStep("Check all of it against the protocol:", f"verispec engines {module}:Engine"),
+        NextStep(
             "Test all of it. The gate does the same, less the failures of known_failures.toml:",
             run,
             f"pytest test_{module}.py",
@@ -80,12 +80,12 @@ def op(name: Name, folder: SuiteFolder = Path("my_suite"), as_json: Json = False
         folder, {f"test_{module}.py": "op.py"}, name=module, folder=str(folder), prefix=clause_prefix(module)
     )
     steps = [
-        Step(f"Write contract, oracle and cases into {written[0]}. As it is, the output is twice the input."),
-        Step(
+        NextStep(f"Write contract, oracle and cases into {written[0]}. As it is, the output is twice the input."),
+        NextStep(
             f"Have op({module!r}) of your engine return the function. If there is no engine yet, this writes one:",
             "verispec new engine NAME",
         ),
-        Step(
+        NextStep(
             "Test it; MODULE is the engine's module:",
             f"verispec run --engine MODULE:Engine --suite {shlex.quote(str(folder))}",
         ),
@@ -93,14 +93,14 @@ def op(name: Name, folder: SuiteFolder = Path("my_suite"), as_json: Json = False
     say(written, steps, as_json=as_json)
 
 
-class Step:
+class NextStep:
     """A next step: what to do, and the commands for it, which are printed on lines of their own to be copied."""
 
     def __init__(self, text: str, *commands: str) -> None:
         self.text, self.commands = text, commands
 
 
-def say(written: list[Path], steps: list[Step], *, as_json: bool) -> None:
+def say(written: list[Path], steps: list[NextStep], *, as_json: bool) -> None:
     """Print the files that were written and the next steps."""
     if as_json:
         told = [{"text": step.text, "commands": step.commands} for step in steps]

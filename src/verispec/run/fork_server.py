@@ -8,9 +8,9 @@ engine therefore costs little more than starting the engine again.
         worker          starts the engine and runs cases
 
 No fork is safe in a process that has threads or a device, so neither of the two starts an engine or runs a
-kernel. When the engine's modules crash, hang or start threads as they are imported, the server ends the template,
-collects the suites and forks the workers itself; each of them then imports the modules, and the supervisor sees how
-that fails.
+kernel. The engine's modules may crash, hang or start threads as they are imported. The server then ends the template,
+collects the suites and forks the workers itself. Each of them imports the modules, and the supervisor sees how that
+fails.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Mortal(OwnServer):
     """Ends at the first request with log-probabilities; `lives` counts the requests until it is back."""
 
     status = 500
-    """What it answers then; 0 closes the connection."""
+    """Status of its answers then; 0 closes the connection."""
     lost = 10**9
     """Requests that it does not answer."""
     ended = False
@@ -128,7 +128,7 @@ def test_a_status_500_of_one_body_is_that_of_the_body() -> None:
 
 
 def test_a_server_that_somebody_stopped_is_blamed_for_nothing() -> None:
-    """Nobody listens any more, and no answer was lost: neither this case nor a later one fails."""
+    """No connection is accepted any more, and no answer was lost: neither this case nor a later one fails."""
     with OwnServer().served() as address:
         server = HttpServer(Address.parse(address))
         server.ask([PLAIN])
@@ -150,7 +150,7 @@ def test_a_lost_answer_counts_more_than_a_refused_connection_beside_it(monkeypat
 
         def late(request: GenerationRequest, *, stream: bool) -> Any:
             if request.max_tokens == 3:
-                raise VerispecError("V-HTTP-CONNECT", "nobody listens", hint="start it")
+                raise VerispecError("V-HTTP-CONNECT", "connection refused", hint="start it")
             return own(request, stream=stream)
 
         monkeypatch.setattr(server, "_one", late)

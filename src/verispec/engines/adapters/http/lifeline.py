@@ -1,4 +1,4 @@
-"""Whether a server still answers, so that no other case is blamed for its end than the one in which it ended.
+"""Blame the end of a server on the case in which it ended, and on no other.
 
 A request that fails by its connection or by a status from 500 on may have failed alone, or with the whole server. The
 difference is shown by requests that have been answered before: if they fail now too, the server is down.
@@ -50,7 +50,8 @@ class Lifeline:
         """Return the answer of a request.
 
         Raises:
-            VerispecError: V-HTTP-DOWN, the server has been down since an earlier case; V-HTTP-CONNECT, nobody listens.
+            VerispecError: V-HTTP-DOWN, the server has been down since an earlier case; V-HTTP-CONNECT, it accepts no
+                connection.
             ServerFault: the request's own, or V-HTTP-DOWN if the server does not come back after it.
         """
         self._require_up()
