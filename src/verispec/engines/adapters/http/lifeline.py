@@ -87,7 +87,7 @@ class Lifeline:
             "V-HTTP-DOWN",
             f"the server is down since {self._case}",
             where=self._where,
-            hint="start it again, and this run again with --resume; verispec repro runs that case alone",
+            hint="start the server again, then the run; verispec repro runs that case alone",
             exit_code=exits.CANNOT_TELL,
         )
 
