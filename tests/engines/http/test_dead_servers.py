@@ -17,6 +17,7 @@ from verispec.engines import GenerationRequest
 from verispec.engines.adapters.http import lifeline
 from verispec.engines.adapters.http.address import Address
 from verispec.engines.adapters.http.client import ServerFault
+from verispec.engines.adapters.http.engine import HttpEngine
 from verispec.engines.adapters.http.server import HttpServer
 from verispec.engines.protocol.running_case import begin_case
 from verispec.errors import VerispecError
@@ -115,6 +116,17 @@ def test_a_status_of_a_raw_body_is_the_servers_end_too() -> None:
             server.post(server.body(DEADLY))
         begin_case("third")
         with pytest.raises(VerispecError, match="down since second"):
+            server.ask([PLAIN])
+
+
+def test_the_first_request_of_a_run_can_be_the_last_of_its_server() -> None:
+    with Mortal().served() as address:
+        server = HttpEngine(Address.parse(address)).server()
+        begin_case("first")
+        with pytest.raises(ServerFault, match="V-HTTP-DOWN"):
+            server.ask([DEADLY])
+        begin_case("second")
+        with pytest.raises(VerispecError, match="down since first"):
             server.ask([PLAIN])
 
 

@@ -42,6 +42,7 @@ class HttpEngine:
 
     def server(self) -> Server:
         """Return the server itself, for the cases of contract SRV."""
+        self._server.answer_once()
         return self._server
 
     def op(self, name: str) -> OpFunction | Unsupported:
@@ -68,6 +69,7 @@ class HttpEngine:
             expected = started.get(name, getattr(plain, name))
             if name not in _DRAFTING and getattr(wanted, name) != expected:
                 return Unsupported(_why_not(name, expected, address))
+        self._server.answer_once()
         return HttpGenerator(self._server, address)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,8 @@ from verispec.errors import VerispecError
 COMPLETIONS = "/v1/completions"
 IN_FLIGHT = 32
 """Requests that are sent at the same time."""
+FIRST = GenerationRequest((11, 12, 13), max_tokens=1)
+"""A request that every server can answer."""
 PROBE = 10.0
 """Seconds in which a server answers a short request that it has answered before."""
 
@@ -43,6 +46,7 @@ class HttpServer:
         self._client = Client(address)
         self._probe = Client(replace(address, timeout=min(address.timeout, PROBE)))
         self._lifeline = Lifeline(address.where, self._answers)
+        self._asked_first = False
         self._answered: GenerationRequest | None = None
         """The shortest plain request that was answered."""
         models = self._models()
@@ -84,6 +88,13 @@ class HttpServer:
     def reference(self) -> HttpServer | None:
         """The server at the address that option ``reference`` names."""
         return HttpServer(Address.parse(self.address.reference)) if self.address.reference else None
+
+    def answer_once(self) -> None:
+        """Have one plain request answered: the server's end is then seen in the first case too."""
+        if not self._asked_first:
+            self._asked_first = True
+            with contextlib.suppress(ServerFault, VerispecError, UnsupportedCall):
+                self._one(FIRST, stream=False)
 
     @property
     def most_logprobs(self) -> int:
