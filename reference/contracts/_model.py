@@ -215,7 +215,7 @@ class Clause:
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
-        keeps_text: True if drafts alone are worse where the clause is broken, since each is verified.
+        keeps_text: True if drafts alone are worse, or counted wrongly, where the clause is broken: each is verified.
         origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
         sightings: engines in whose own output the broken clause was seen.
         upstream: state of the fault in an engine's own tracker, by engine, where it is known there.

@@ -50,6 +50,7 @@ CONTRACT = Contract(
             "A configured proposer drafts: draft tokens are counted, accepted ones never exceed drafted ones, and "
             "the counts add up to the emitted tokens.",
             "vllm#30319, vllm#44056, llama.cpp#25345",
+            keeps_text=True,
         ),
         Clause(
             "GEN-9",

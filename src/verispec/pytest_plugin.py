@@ -1,7 +1,7 @@
 """The pytest side of a run: which engine, which cases, and one record for each of them.
 
 Loaded by ``suites/pytest.ini`` with ``-p`` and never through an entry point, so that it does not leak into
-anybody else's pytest. Under the supervisor (``--scratch``) pytest collects once and forks workers, which run the
+anybody else's pytest. Under the supervisor (`ForkServer`) pytest collects once and forks workers, which run the
 cases and report events. Without a supervisor, a suite is plain pytest, as its author wants it.
 """
 
@@ -22,7 +22,8 @@ from verispec import exits
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
 from verispec.engines.protocol.places import places
-from verispec.engines.registry import import_modules, resolve
+from verispec.engines.protocol.running_case import begin_case
+from verispec.engines.registry import resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (
     DeviceLost,
@@ -100,16 +101,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--trial", action="store_true", help="end the process at once when the case crashes")
     group.addoption("--budget", default="standard", help="sample sizes of statistical tests: quick, standard, nightly")
     group.addoption("--detail", action="store_true", help="records with the inputs of failing calls")
-    group.addoption("--scratch", default="", help="the folder shared with the supervisor: events, queue, logs")
-    group.addoption("--start-timeout", type=float, default=60.0, help="seconds for importing the engine's modules")
-    group.addoption("--processes", type=int, default=1, help="workers that share the queue")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the event log if a supervisor started this process."""
+    """Find the event log if a supervisor started this process."""
     _settle_hypothesis()
-    scratch = config.option.scratch
-    server = ForkServer(Path(scratch), config.option.processes) if scratch else None
+    server = next((plugin for plugin in config.pluginmanager.get_plugins() if isinstance(plugin, ForkServer)), None)
     config.stash[SERVER] = server
     config.stash[EVENTS] = server.events if server else None
     config.stash[OMITTED] = {}
@@ -196,12 +193,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     server = session.config.stash[SERVER]
     if server is None or session.config.option.collectonly or session.testsfailed:
         return None
-    option = session.config.option
-    server.serve(
-        lambda events, cases: _work(session, events, cases),
-        lambda: import_modules(option.engine),
-        option.start_timeout,
-    )
+    server.serve(lambda events, cases: _work(session, events, cases))
     return True
 
 
@@ -322,6 +314,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
     spec, params = item.stash[SPEC], item.stash[PARAMS]
     reach = spec.reach_of(params, item.config.stash[DESCRIPTION].platform)
     item.stash[CPU] = time.process_time()
+    begin_case(_id(item))
     own = contracts.registered_clause(spec.clause)
     rule = {"rule": own.text} if own else {}
     item.stash[RECORD] = {"id": _id(item), "test": _test(item), **rule, "reach": reach}

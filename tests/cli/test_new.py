@@ -70,6 +70,35 @@ def test_a_new_op_is_tested(tmp_path: Path, verispec: Run) -> None:
     assert page.count("output is twice input.") == 2, "the cause and the table of clauses say the rule"
 
 
+def test_every_printed_command_works(tmp_path: Path, verispec: Run) -> None:
+    """An op beside an engine, both in the current folder, was followed by a command that failed."""
+    made = [verispec("new", *words, folder=tmp_path) for words in (("engine", "mine"), ("op", "cap"))]
+    assert [done.returncode for done in made] == [0, 0], made
+    commands = [line.split() for done in made for line in done.stdout.splitlines() if line.startswith(" " * 5)]
+    ours = [[word.replace("MODULE", "mine") for word in words] for words in commands if "new" not in words]
+    assert [words[1:3] for words in ours if words[0] == "verispec"] == [
+        ["run", "--engine"], ["ops"], *[["explain", op] for op in ("expand_batch_to_tokens", "whole_sampler")],
+        ["engines", "mine:Engine"], ["run", "--engine"], ["run", "--engine"],
+    ]  # fmt: skip
+    codes = {
+        tuple(words): verispec(*words[1:], folder=tmp_path).returncode
+        for words in ours
+        if words[0] == "verispec" and words != ["verispec", "run", "--engine", "mine:Engine"]
+    }
+    last = codes.pop(("verispec", "run", "--engine", "mine:Engine", "--suite", "my_suite"))
+    assert set(codes.values()) == {0}, codes
+    assert last == 125, "the engine does not have the op yet"
+
+
+def test_a_suite_is_not_written_beside_other_tests(tmp_path: Path, verispec: Run) -> None:
+    assert verispec("new", "engine", "mine", folder=tmp_path).returncode == 0
+    done = verispec("new", "op", "cap", "--in", ".", folder=tmp_path)
+    assert (done.returncode, "V-NEW-SUITE" in done.stderr, "test_mine.py" in done.stderr) == (2, True, True)
+    assert not (tmp_path / "test_cap.py").exists()
+    assert verispec("new", "op", "cap", folder=tmp_path).returncode == 0
+    assert verispec("new", "op", "pack", folder=tmp_path).returncode == 0
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("my own test")
     words = [sys.executable, "-m", "verispec", "new", "engine", "mine"]

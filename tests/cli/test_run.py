@@ -175,6 +175,18 @@ def test_what_selects_nothing_is_an_error_with_the_nearest_cases(capsys: pytest.
     assert f"did you mean '{OP}:EXP-2:dtype=int32'" in err
 
 
+@pytest.mark.parametrize("command", [("run",), ("run", "--collect")], ids=" ".join)
+def test_a_case_of_another_suite_contradicts_the_suite(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message named near cases of the wrong suite, and not the reason."""
+    words = ("--engine", ORACLE, "--suite", "e2e", "--only", f"{OP}:EXP-2")
+    code, out, err = in_process(capsys, *command, *words)
+    assert (code, out) == (exits.USAGE, "")
+    assert f"'{OP}:EXP-2' is of suite sampler, and --suite selects e2e alone" in err
+    assert "omit --suite, or add --suite sampler" in err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -218,11 +230,30 @@ def test_a_wrong_engine_name_is_usage_and_a_broken_engine_is_not(
     (tmp_path / "needs_more.py").write_text("import no_such_package_anywhere\n")
     monkeypatch.chdir(tmp_path)
     for words in (["run", "--only", CASE], ["repro", CASE], ["smoke"]):
-        if words == ["smoke"] and "@" not in engine and ":" in engine:
-            continue  # as slow as it is the same
         found, _, err = in_process(capsys, *words, "--engine", engine)
         assert found == code, err
         assert said in err
+        assert " cases\n" not in err, "the engine is looked for before the suites are collected"
+        assert "results file" not in err, "none is written"
+
+
+def test_a_server_that_is_not_there_is_noticed_before_the_suites_are_collected(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _, err = in_process(capsys, "run", "--only", CASE, "--engine", "http://127.0.0.1:1/v1")
+    assert (code, "V-HTTP-CONNECT" in err) == (exits.CANNOT_TELL, True)
+    assert " cases\n" not in err
+    assert "results file" not in err
+
+
+def test_an_engine_that_cannot_start_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is announced is there."""
+    out = tmp_path / "run.jsonl"
+    words = ("--engine", "broken_engines:CrashesAtStart", "--only", CASE, "--out", str(out))
+    code, _, err = in_process(capsys, "run", *words)
+    assert code == exits.CANNOT_TELL
+    assert not out.exists()
+    assert "results file" not in err
 
 
 def test_the_same_seed_gives_the_same_records(tmp_path: Path) -> None:

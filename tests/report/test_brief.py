@@ -156,6 +156,10 @@ def test_worse_drafts_of_a_generation_are_of_low_severity() -> None:
     )
     assert [cause.severity for cause in fold([drafts])] == ["low"]
     assert [cause.severity for cause in fold([text])] == ["high"]
+    counts = failing("e2e/limits:GEN-8:draft=ngram k=3", reach="speculation is configured")
+    assert [cause.severity for cause in fold([counts])] == ["low"], "no user's text is wrong"
+    ended = Record(counts.id, "crash", reach=counts.reach, failure={"kind": "crash", "message": "SIGABRT"})
+    assert [cause.severity for cause in fold([ended])] == ["high"]
 
 
 def test_a_report_says_what_is_known_end_to_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verispec.cases import selects
-from verispec.run.plan import WITHOUT_QUICK_CASES, Plan
+from verispec.run.plan import WITHOUT_QUICK_CASES, Plan, environment
 from verispec.run.supervisor import Supervisor
 
 ENGINE = "oracle_engine:OracleEngine"
@@ -41,3 +41,11 @@ def test_patterns_choose_the_same_cases_whatever_is_imported() -> None:
     assert chosen(*patterns) == [case for case in every if any(selects(pattern, case) for pattern in patterns)]
     found = Supervisor(Plan(ENGINE, only=patterns[:1])).collect()
     assert sorted([*found.selected, *found.others]) == sorted(case for case in every if case.startswith("sampler/"))
+
+
+def test_threads_of_a_run_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine they took seven times as long: each waits for another one's processor."""
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert environment(Plan("reference"))["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert environment(Plan("reference"))["OMP_WAIT_POLICY"] == "ACTIVE"

@@ -318,7 +318,8 @@ SERVER = (
     "server = ForkServer(scratch, 1)\n"
     "if sys.argv[2] == 'starts':\n"
     "    time.sleep(3600)\n"
-    "server.serve(lambda *_: None, lambda: (scratch / 'ready').touch(), 60)\n"
+    "server.fork_template(lambda: (scratch / 'ready').touch(), 60)\n"
+    "server.serve(lambda *_: None)\n"
 )
 """A server that says when it is ready to lose its supervisor."""
 

@@ -88,11 +88,12 @@ def test_a_crash_leaves_its_inputs(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_what_cannot_be_exported_is_said(tmp_path: Path, capsys: Capsys) -> None:
-    test = tmp_path / "test_bug.py"
-    code, _, err = in_process(
-        capsys, "repro", GENERATED, "--engine", "broken_engines:LosesWrites", "--export", str(test)
-    )
+    test, small = tmp_path / "test_bug.py", tmp_path / "small.safetensors"
+    engine = ("--engine", "broken_engines:LosesWrites")
+    code, out, err = in_process(capsys, "repro", GENERATED, *engine, "--export", str(test), "--shrink", str(small))
     assert code == exits.CANNOT_TELL
+    assert f"{GENERATED}  fail" in out, "the outcome of the case is shown all the same"
+    assert f"case in {small}" in " ".join(out.split())
     assert "does not say how its users call expand_batch_to_tokens" in err
     assert not test.exists()
     code, _, _ = in_process(capsys, "repro", RRS_7, "--engine", "reference", "--export", str(test))

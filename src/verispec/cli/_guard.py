@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,13 +20,16 @@ from verispec.terminal import printable
 
 INTERRUPTED = 130
 """Exit code of a command that Ctrl-C ended: what a shell reports for SIGINT."""
+READER_LEFT = 141
+"""Exit code of a command whose reader closed the pipe, as `head` does: what a shell reports for SIGPIPE."""
 
 
 def guarded(command: Callable[[], object]) -> int:
     """Run `command` and return the exit code of the process.
 
     A VerispecError prints its diagnostic. Anything else that a command does not catch is exit code 125, one line on
-    stderr and a report in a file: exit code 1 would read as a failure of the engine.
+    stderr and a report in a file: exit code 1 would read as a failure of the engine. A reader that leaves early is no
+    error, and ends the command without a message.
     """
     absent = _open_closed_streams()
     try:
@@ -44,11 +48,10 @@ def guarded(command: Callable[[], object]) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        _abandon_stdout()
-        _complain("V-CLI-STDOUT the reader of stdout has closed it; the report is cut off")
-        return exits.CANNOT_TELL
     except BaseException as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            _abandon_stdout()
+            return READER_LEFT
         if isinstance(error, OSError):
             _abandon_stdout()
         _complain(str(_diagnostic(error)))
@@ -84,6 +87,13 @@ def _open_closed_streams() -> set[int]:
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
     return closed
+
+
+def _reader_left() -> bool:
+    """Return True if stdout is a pipe without a reader."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _abandon_stdout() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +13,18 @@ import typer
 
 from verispec.errors import VerispecError
 from verispec.reference import contracts
+from verispec.terminal import columns, wrapped
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode=None)
 
 Name = Annotated[str, typer.Argument(help="Name of the engine or op: letters, digits, blanks, - and _.")]
 Folder = Annotated[Path, typer.Option("--in", help="Folder to write into; it is made if it is missing.")]
+SuiteFolder = Annotated[
+    Path, typer.Option("--in", help="Folder of the suite to write into; it is made if it is missing.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 CLAUSE_LETTERS = 3
+_ABOUT_OPS = ("verispec ops", "verispec explain expand_batch_to_tokens", "verispec explain whole_sampler")
 
 
 @app.callback()
@@ -47,27 +53,76 @@ def engine(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
         name=name,
         module=module,
     )
-    there = "" if folder == Path() else f"cd {folder} && "
-    say(written, f"{there}verispec run --engine {module}:Engine", as_json=as_json)
+    there = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
+    run = f"verispec run --engine {module}:Engine"
+    steps = [
+        NextStep(
+            "See one op pass. It is written in plain PyTorch.", *there, f"{run} --only sampler/expand_batch_to_tokens"
+        ),
+        NextStep(f"Call your engine's own kernel in expand_batch_to_tokens() of {module}.py, and run this again."),
+        NextStep("Add further ops to OPS, or a sampler or a generator. These say what there is:", *_ABOUT_OPS),
+        NextStep("Check all of it against the protocol:", f"verispec engines {module}:Engine"),
+        NextStep(
+            "Test all of it. The gate does the same, less the failures of known_failures.toml:",
+            run,
+            f"pytest test_{module}.py",
+        ),
+    ]
+    say(written, steps, as_json=as_json)
 
 
 @app.command()
-def op(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
+def op(name: Name, folder: SuiteFolder = Path("my_suite"), as_json: Json = False) -> None:
     """Write the contract, the oracle and the suite of an op in one file."""
     module = identifier(name)
+    require_suite(folder)
     written = write(
         folder, {f"test_{module}.py": "op.py"}, name=module, folder=str(folder), prefix=clause_prefix(module)
     )
-    after = f"write {module} into your engine's op(), then verispec run --engine MODULE:Engine --suite {folder}"
-    say(written, after, as_json=as_json)
+    steps = [
+        NextStep(f"Write contract, oracle and cases into {written[0]}. As it is, the output is twice the input."),
+        NextStep(
+            f"Have op({module!r}) of your engine return the function. If there is no engine yet, this writes one:",
+            "verispec new engine NAME",
+        ),
+        NextStep(
+            "Test it; MODULE is the engine's module:",
+            f"verispec run --engine MODULE:Engine --suite {shlex.quote(str(folder))}",
+        ),
+    ]
+    say(written, steps, as_json=as_json)
 
 
-def say(written: list[Path], after: str, *, as_json: bool) -> None:
-    """Print the files that were written and the next step."""
+class NextStep:
+    """A next step: what to do, and the commands for it, which are printed on lines of their own to be copied."""
+
+    def __init__(self, text: str, *commands: str) -> None:
+        self.text, self.commands = text, commands
+
+
+def say(written: list[Path], steps: list[NextStep], *, as_json: bool) -> None:
+    """Print the files that were written and the next steps."""
     if as_json:
-        print(json.dumps({"written": [str(path) for path in written], "next": after}, indent=2))
-    else:
-        print("\n".join([*(f"written: {path}" for path in written), f"next: {after}"]))
+        told = [{"text": step.text, "commands": step.commands} for step in steps]
+        print(json.dumps({"written": [str(path) for path in written], "next": told}, indent=2))
+        return
+    lines = [*(f"written: {path}" for path in written), "next:"]
+    for number, step in enumerate(steps, start=1):
+        lines += wrapped(f"{number}. {step.text}", columns(), first=2, rest=5)
+        lines += [f"     {command}" for command in step.commands]
+    print("\n".join(lines))
+
+
+def require_suite(folder: Path) -> None:
+    """Raise VerispecError V-NEW-SUITE if `folder` has tests that are not cases: a run of the suite would fail."""
+    others = [path.name for path in sorted(folder.glob("test_*.py")) if "verispec.cases" not in path.read_text("utf-8")]
+    if others:
+        raise VerispecError(
+            "V-NEW-SUITE",
+            f"the folder has tests that are no cases, such as {others[0]}, and a suite has nothing else",
+            where=str(folder),
+            hint="choose a folder of its own: --in my_suite",
+        )
 
 
 def identifier(name: str) -> str:

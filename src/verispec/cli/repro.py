@@ -66,7 +66,8 @@ def repro(
 ) -> None:
     """Run one case again, alone, and show everything about it: inputs, outputs, what was expected, and the traceback.
 
-    Exit codes: 0 it passes, 1 it fails, crashes or hangs, 125 it cannot be tested, as 'git bisect run' wants them.
+    Exit codes: 0 it passes, 1 it fails, crashes or hangs, 125 it cannot be tested, as 'git bisect run' wants them; 125
+    also if it fails and a file that --shrink or --export asks for cannot be written.
 
     Examples:
 
@@ -107,16 +108,22 @@ def repro(
         header, record = judge_one(plan)
         call = captured_call.read(values) if full and values.exists() else None
         told = {"saved": str(save)} if save and save.exists() else {}
+        unwritten: VerispecError | None = None
         if record.failed and plan.record:
-            told |= _written(plan, plan.record, record, shrink, export)
+            try:
+                _write(plan, plan.record, record, shrink, export, told)
+            except VerispecError as error:
+                unwritten = error
             details = {k: v for k, v in record.failure.get("details", {}).items() if k != SAVED}
             record = replace(record, failure={**record.failure, "details": details})  # that file is gone by now
-    code = exit_code(record)
+    code = unwritten.exit_code if unwritten else exit_code(record)
     if as_json:
         print(json.dumps(to_json(header, record, code, told), indent=2))
     else:
         said = [line for name, text in told.items() for line in wrapped(_SAID[name].format(text), columns())]
-        print("\n".join([*case_lines(record, header, call, columns()), "", *said, f"exit {code}"]))
+        print("\n".join([*case_lines(record, header, call, columns()), "", *said, f"exit {code}"]), flush=True)
+    if unwritten:
+        raise unwritten
     raise typer.Exit(code)
 
 
@@ -133,11 +140,16 @@ _SAID = {
 """Sentences for files that were written."""
 
 
-def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, export: Path | None) -> dict[str, str]:
-    """Write the files that --shrink and --export ask for, from the worker's files; return sentences about them."""
+def _write(
+    plan: Plan, folder: Path, record: Record, shrink: Path | None, export: Path | None, told: dict[str, str]
+) -> None:
+    """Write the files that --shrink and --export ask for, from the worker's files; add facts about them to `told`.
+
+    Raises:
+        VerispecError: V-REPRO-EXPORT, the case has no test; V-CLI-WRITE, a file cannot be written.
+    """
     left = plan.shrink if plan.shrink and record.outcome == "fail" else places.kept(folder, record.id)
     case = files.read(left)
-    told: dict[str, str] = {}
     if record.outcome != "fail":  # the worker had no time to say how it ended
         case = replace(case, failure={"kind": record.outcome, "message": record.message})
         if case.op:
@@ -170,7 +182,6 @@ def _written(plan: Plan, folder: Path, record: Record, shrink: Path | None, expo
                 exit_code=exits.CANNOT_TELL,
             )
         told |= {"test_file": str(export), "test_result": ran(export, plan.timeout)}
-    return told
 
 
 def ran(test: Path, timeout: float) -> str:

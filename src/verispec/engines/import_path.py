@@ -44,23 +44,29 @@ def load(name: str, device: str | None = None) -> Engine:
         raise
 
 
-def import_module(name: str) -> None:
-    """Import a module, from the current folder too.
+def import_attribute(name: str) -> None:
+    """Import the module of ``module:attr``, from the current folder too, and find the attribute; call nothing.
 
-    Args:
-        name: ``module:attr``, of which the module is imported.
+    What is imported later comes from where it came before: names of the current folder may be those of libraries.
 
     Raises:
-        Exception: whatever the import raises.
+        VerispecError: V-ENG-MODULE, the module cannot be imported; V-ENG-ATTR, it has no such attribute.
     """
-    _make_current_folder_importable()
-    importlib.import_module(name.partition(":")[0])
+    added = _make_current_folder_importable()
+    try:
+        _find(name, name)
+    finally:
+        if added in sys.path:
+            sys.path.remove(added)
 
 
-def _make_current_folder_importable() -> None:
+def _make_current_folder_importable() -> str:
+    """Return the entry that was added to the path; "" for none."""
     here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    if here in sys.path:
+        return ""
+    sys.path.insert(0, here)
+    return here
 
 
 def as_engine(found: object, name: str, device: str | None = None) -> Engine:

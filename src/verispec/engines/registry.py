@@ -164,22 +164,26 @@ def import_modules(name: str) -> None:
     """Import the modules that `resolve(name)` needs, and start nothing.
 
     A process that has done this is forked once per worker, so that workers need not import the modules again.
-    The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start.
+    The modules of ``@SOURCE`` engines are left out: they are unpacked and compiled by the engine's start. A server
+    is asked for its models, and an engine whose package is missing is asked for its error.
 
     Args:
         name: name of an engine, as `resolve` takes it.
 
     Raises:
+        VerispecError: the engine's own error.
         Exception: whatever the import of a module raises.
     """
-    if built_in := BUILT_IN.get(HTTP if is_address(name) else name):
+    if is_address(name) or (name in BUILT_IN and BUILT_IN[name].missing):
+        resolve(name).close()
+    elif built_in := BUILT_IN.get(name):
         module = importlib.import_module(built_in.module)
         if preload := getattr(module, "preload", None):
             preload()
     elif (path := _import_path(name)) and "@" not in path:
         from verispec.engines import import_path
 
-        import_path.import_module(path)
+        import_path.import_attribute(path)
 
 
 def require_known(name: str) -> None:

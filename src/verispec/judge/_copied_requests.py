@@ -41,5 +41,7 @@ def _field_names() -> tuple[str, ...]:
 
 
 def _is_plain(value: object) -> bool:
-    """Return True for a number, a text, None, and a tuple of them: nothing inside can change."""
-    return type(value) in _PLAIN or (type(value) is tuple and _PLAIN.issuperset(map(type, value)))
+    """Return True for a number, a text, None, and tuples of them: nothing inside can change."""
+    if type(value) is not tuple:
+        return type(value) in _PLAIN
+    return _PLAIN.issuperset(map(type, value)) or all(map(_is_plain, value))

@@ -168,7 +168,7 @@ def _clause(clause_id: str) -> dict[str, Any]:
         "unreachable": clause.unreachable,
         "rare": clause.rare,
         "harmless": clause.harmless,
-        "tests": list(inventory.tests_by_clause().get(clause_id, ())),
+        "tests": list(inventory.tests_by_clause(naming=clause_id).get(clause_id, ())),
         "implementations": implementations(contract),
     }
 

@@ -153,16 +153,18 @@ def _name(node: ast.AnnAssign) -> str:
 
 
 @cache
-def tests_by_clause(folders: tuple[Path, ...] = ()) -> dict[str, tuple[str, ...]]:
+def tests_by_clause(folders: tuple[Path, ...] = (), naming: str = "") -> dict[str, tuple[str, ...]]:
     """Return the tests of each clause, as ``suite/file::test``.
 
     Args:
         folders: suites of other packages.
+        naming: a clause; files that do not name it are not read, and tests of other clauses are then incomplete.
     """
     found: dict[str, list[str]] = defaultdict(list)
     paths = [*suites_folder().glob("*/test_*.py"), *(path for folder in folders for path in folder.glob("test_*.py"))]
     for path in sorted(paths):
-        for clause, test in _cases(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for clause, test in _cases(ast.parse(text)) if naming in text else ():
             found[clause].append(f"{path.parent.name}/{path.name}::{test}")
     return {clause: tuple(tests) for clause, tests in found.items()}
 
@@ -170,7 +172,7 @@ def tests_by_clause(folders: tuple[Path, ...] = ()) -> dict[str, tuple[str, ...]
 def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
     """Yield clause and name of every test of a suite: decorated with ``@case(clause, ...)``, or made by a factory."""
     factories: dict[str, tuple[int, str]] = {}
-    for node in ast.walk(module):
+    for node in _statements(module):
         if isinstance(node, ast.FunctionDef):
             yield from (
                 (str(clause.value), node.name) for clause in _declared(node) if isinstance(clause, ast.Constant)
@@ -185,6 +187,14 @@ def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
                 yield from ((str(clause.value), test.id) for clause in clauses if isinstance(clause, ast.Constant))
 
 
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all statements inside of a node, in order; most nodes of a tree are expressions, which are not visited."""
+    for part in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for inner in getattr(node, part, ()):
+            yield inner
+            yield from _statements(inner)
+
+
 def _declared(function: ast.FunctionDef) -> Iterator[ast.expr]:
     """Yield the clauses of the ``@case(clause, ...)`` decorators of a function."""
     for decorator in function.decorator_list:
@@ -194,6 +204,6 @@ def _declared(function: ast.FunctionDef) -> Iterator[ast.expr]:
 
 def _clause_parameter(function: ast.FunctionDef) -> tuple[int, str] | None:
     """Return place and name of the parameter that is the clause of a test which the function makes, if there is one."""
-    inner = [node for node in ast.walk(function) if isinstance(node, ast.FunctionDef) and node is not function]
+    inner = [node for node in _statements(function) if isinstance(node, ast.FunctionDef)]
     clauses = {clause.id for test in inner for clause in _declared(test) if isinstance(clause, ast.Name)}
     return next(((place, each.arg) for place, each in enumerate(function.args.args) if each.arg in clauses), None)

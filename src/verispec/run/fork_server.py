@@ -1,15 +1,16 @@
-"""The process that collects the suites once and forks a worker whenever the supervisor asks.
+"""The process that imports the engine and the suites once and forks a worker whenever the supervisor asks.
 
 Importing torch, the suites and the engine's modules takes seconds; a fork takes milliseconds. A crash of the
 engine therefore costs little more than starting the engine again.
 
-    server              collects the suites, forks the template, waits for it
-      template          imports the engine's modules once, forks the workers
+    server              forks the template, waits for it
+      template          imports the engine's modules, collects the suites, forks the workers
         worker          starts the engine and runs cases
 
 No fork is safe in a process that has threads or a device, so neither of the two starts an engine or runs a
-kernel. When the engine's modules crash, hang or start threads as they are imported, the server ends the template
-and forks the workers itself; each of them then imports the modules, and the supervisor sees how that fails.
+kernel. The engine's modules may crash, hang or start threads as they are imported. The server then ends the template,
+collects the suites and forks the workers itself. Each of them imports the modules, and the supervisor sees how that
+fails.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from verispec.errors import VerispecError
 from verispec.run.case_queue import CaseQueue
-from verispec.run.events import CasesTaken, EventWriter, SuiteFailed, WorkerEnded, WorkerStarted
+from verispec.run.events import CasesTaken, EngineRefused, EventWriter, SuiteFailed, WorkerEnded, WorkerStarted
 from verispec.run.process_tree import adopt_orphans, die_with_parent, kill_descendants, resume_when_parent_ends
 
 LOOK_EVERY = 0.02
@@ -47,65 +49,59 @@ class ForkServer:
         if _is_closed(0):  # the supervisor ended before this process could ask to end with it
             os._exit(1)
 
-    def serve(
-        self,
-        work: Callable[[EventWriter, Iterator[str]], None],
-        import_engine: Callable[[], object],
-        import_timeout: float,
-    ) -> None:
+    def fork_template(self, import_engine: Callable[[], object], import_timeout: float) -> None:
+        """Return in a child that has imported the engine's modules; in this process if there cannot be one.
+
+        An engine that cannot be imported for a reason that is an error of verispec's is reported here.
+
+        Args:
+            import_engine: imports the modules that starting the engine needs.
+            import_timeout: seconds that it may take.
+        """
+        resume_when_parent_ends()  # a supervisor that ends us stops us first, and may be killed before it goes on
+        adopt_orphans()
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            self._become_template(import_engine)
+            os.write(writer, b"1")
+            os.close(writer)
+            return
+        os.close(writer)
+        ready = select.select([reader], [], [], import_timeout)[0] and os.read(reader, 1)
+        os.close(reader)
+        if not ready:
+            kill_descendants(os.getpid())
+            os.waitpid(pid, 0)
+            return
+        _, status = os.waitpid(pid, 0)
+        kill_descendants(os.getpid())
+        end_like(status)
+
+    def _become_template(self, import_engine: Callable[[], object]) -> None:
+        """Import the engine's modules; end this process if that fails or starts threads."""
+        die_with_parent()
+        adopt_orphans()
+        self.events = self.events.in_this_process()
+        try:
+            import_engine()
+        except VerispecError as error:
+            self.events.write(EngineRefused(os.getpid(), error.diagnostic.to_json(), error.exit_code))
+            os._exit(1)
+        except BaseException:  # what fails here fails in the worker, which reports it
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+        if not _has_one_thread():
+            os._exit(1)
+
+    def serve(self, work: Callable[[EventWriter, Iterator[str]], None]) -> None:
         """Fork a worker for every line on stdin until stdin is closed; then end everything below this process.
 
         Args:
             work: function of a worker, with its event writer and its cases, which come from the shared queue.
-            import_engine: imports the modules that starting the engine needs.
-            import_timeout: seconds that `import_engine` may take.
         """
-        resume_when_parent_ends()  # a supervisor that ends us stops us first, and may be killed before it goes on
-        adopt_orphans()
-        template = self._fork_template(work, import_engine, import_timeout)
-        if template is None:
-            self._listen(work)
-            return
-        _, status = os.waitpid(template, 0)
-        kill_descendants(os.getpid())
-        if status:
-            end_like(status)
-
-    def _fork_template(
-        self,
-        work: Callable[[EventWriter, Iterator[str]], None],
-        import_engine: Callable[[], object],
-        import_timeout: float,
-    ) -> int | None:
-        """Return the process that serves with the engine's modules imported; None if there cannot be one."""
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid:
-            os.close(writer)
-            ready = select.select([reader], [], [], import_timeout)[0] and os.read(reader, 1)
-            os.close(reader)
-            if ready:
-                return pid
-            kill_descendants(os.getpid())
-            os.waitpid(pid, 0)
-            return None
-        try:
-            os.close(reader)
-            die_with_parent()
-            adopt_orphans()
-            self.events = self.events.in_this_process()
-            import_engine()
-            if _has_one_thread():
-                os.write(writer, b"1")
-                os.close(writer)
-                self._listen(work)
-                os._exit(0)
-        except BaseException:  # what fails here fails in the worker, which reports it
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-
-    def _listen(self, work: Callable[[EventWriter, Iterator[str]], None]) -> None:
         gc.freeze()  # a collection in a worker need not look at the million objects of torch and the suites
         gc.enable()
         listening = True

@@ -139,6 +139,20 @@ class Plan:
         return [path for path in needed if path.parent not in needed] or folders
 
 
+def require_agreement(plan: Plan) -> None:
+    """Raise VerispecError V-RUN-SELECT if a pattern names another suite than those of the plan: no case has both."""
+    names = [Path(suite).name for suite in plan.suites]
+    for pattern in plan.only:
+        suite, slash, _ = pattern.partition("/")
+        if names and slash and not set("*?[") & set(suite) and suite not in names:
+            raise VerispecError(
+                "V-RUN-SELECT",
+                f"{pattern!r} is of suite {suite}, and --suite selects {' and '.join(names)} alone",
+                where="CASE" if plan.exact else "--only",
+                hint=f"omit --suite, or add --suite {suite}",
+            )
+
+
 def start_server(plan: Plan, scratch: Path, log: IO[bytes], *, collect_only: bool = False) -> subprocess.Popen[bytes]:
     """Start the fork server of a plan in a session of its own; its output goes to `log`."""
     return subprocess.Popen(
@@ -197,6 +211,7 @@ def environment(plan: Plan) -> dict[str, str]:
     kept = {k: v for k, v in around.items() if not k.startswith("PYTEST_")}
     if plan.processes > 1:  # threads of several processes that wait for each other cost more than they give
         kept.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // plan.processes, 1)))
+    kept.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin take the processors of those they wait for
     kept.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's library starts threads as it is imported: no fork then
     return {
         **kept,

@@ -30,7 +30,7 @@ class ProgressListener(Protocol):
         """Receive the number of cases, and the records of those that have a result already."""
 
     def writing(self, path: Path) -> None:
-        """Receive the path of the results file, before anything is in it."""
+        """Receive the path of the results file, which has no case yet."""
 
     def waiting(self, text: str) -> None:
         """Receive the reason for waiting."""

@@ -109,7 +109,6 @@ def execute(plan: Plan, options: Options, listener: ProgressListener) -> tuple[r
         began = time.monotonic()
         try:
             with listener, interruptible():
-                listener.writing(writer.path)
                 session.judge(listener)
         except KeyboardInterrupt:
             if not session.header:
@@ -192,6 +191,7 @@ class Session:
                 listener.expect(self.total, list(self.records.values()))
             case EngineStarted(_, engine):
                 self.open(self._header(engine))
+                listener.writing(self.writer.path)
             case CaseEnded(_, line):
                 record = apply(self.options.expectations, Record.from_json(line))
                 self.keep(record)

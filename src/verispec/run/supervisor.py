@@ -46,7 +46,7 @@ from verispec.run.events import (
 )
 from verispec.run.fork_server import case_queue, event_log, worker_log
 from verispec.run.logs import bound_log, crash_of, last_lines
-from verispec.run.plan import SHRINK_TIMEOUT, Plan, start_server
+from verispec.run.plan import SHRINK_TIMEOUT, Plan, require_agreement, start_server
 from verispec.run.process_tree import ended_for_memory, kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import SAVED, UNDECIDED
 from verispec.run.requirements import require_packages
@@ -61,7 +61,7 @@ GRACE = 2.0
 REPORT_EVERY = 10.0
 """Seconds between two `Waiting` events."""
 COLLECT_TIMEOUT = 600.0
-"""Seconds for importing the suites and collecting their cases."""
+"""Seconds for importing the suites and collecting their cases, beside those for importing the engine."""
 FRUITLESS = 2
 """Workers in a row that may end without a result before the run gives up."""
 NO_MEMORY = "the system ended the process, as memory ran out"
@@ -111,6 +111,7 @@ class Supervisor:
     def __init__(
         self, plan: Plan, judged: Iterable[str] = (), *, recheck: bool = False, deadline: float | None = None
     ) -> None:
+        require_agreement(plan)
         require_packages(generation=plan.generates)
         self._plan = plan
         self._judged = frozenset(judged)
@@ -185,9 +186,9 @@ class Supervisor:
                 self._forks.clear()
 
     def _collect(self) -> Iterator[RunEvent]:
-        """Wait until the suites are collected."""
+        """Wait until the engine's modules are imported and the suites collected."""
         began = time.monotonic()
-        for passed in self._looks("collecting the suites"):
+        for passed in self._looks("importing the engine and the suites"):
             if passed:
                 yield passed
             for event in self._events.new():
@@ -196,8 +197,9 @@ class Supervisor:
                     return
             if self._child.poll() is not None and not self._unread():
                 raise self._server_ended()
-            if time.monotonic() - began > COLLECT_TIMEOUT:
-                message = f"the suites were not collected within {COLLECT_TIMEOUT:g} s"
+            limit = self._plan.start_timeout + COLLECT_TIMEOUT
+            if time.monotonic() - began > limit:
+                message = f"the suites were not collected within {limit:g} s"
                 raise _broken(message, last_lines(self._scratch / "server.log"))
 
     def _run(self, processes: int) -> Iterator[RunEvent]:

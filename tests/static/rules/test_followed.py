@@ -172,3 +172,23 @@ def test_a_function_that_calls_others_before_it_forwards(judged):
         params="*args, **kwargs", before="check()", forwarded="*args, **kwargs", call="out, BLOCK=16"
     )
     assert len(errors(judged, text, "SIG102")) == 1
+
+
+@pytest.mark.parametrize(
+    ("registry", "launch"),
+    [
+        ('REGISTRY = {}\nREGISTRY["greedy"] = greedy', 'REGISTRY["greedy"]'),
+        (
+            'REGISTRY = {}\ndef register(name, kernel):\n    REGISTRY[name] = kernel\nregister("greedy", greedy)',
+            'REGISTRY["greedy"]',
+        ),
+        ('REGISTRY = {}\nREGISTRY["greedy"] = greedy\ndef get(name):\n    return REGISTRY[name]', 'get("greedy")'),
+    ],
+    ids=["items", "function", "getter"],
+)
+def test_a_registry_that_is_filled_later_is_not_followed(judged, registry, launch):
+    """Other modules may fill it too, also with a kernel of the same name; "gate your fork" says so."""
+    text = KERNELS.format(more="") + f"{registry}\ndef run(out, n, grid):\n    {launch}[grid](out, n, SIZE=16)\n"
+    assert errors(judged, text) == []
+    whole = text.replace(registry, 'REGISTRY = {"greedy": greedy}').replace(launch, 'REGISTRY["greedy"]')
+    assert len(errors(judged, whole)) == 1

@@ -33,6 +33,7 @@ class Address:
         logprobs_mode: kind of the server's log-probabilities; empty is what its dialect documents.
         timeout: seconds without a byte after which a request fails.
         metrics: True reads counters of drafts from ``/metrics``.
+        stated: names of the options that the address has.
     """
 
     scheme: str
@@ -49,6 +50,7 @@ class Address:
     logprobs_mode: str = ""
     timeout: float = 60.0
     metrics: bool = False
+    stated: frozenset[str] = frozenset()
 
     @property
     def where(self) -> str:
@@ -85,7 +87,7 @@ class Address:
             meant = f"did you mean {near[0]}? " if near else ""
             raise _bad(text, f"unknown option {name!r}", f"{meant}options are {', '.join(_READERS)}")
         prefix = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.scheme, parts.hostname, port, prefix, **known)
+        return cls(parts.scheme, parts.hostname, port, prefix, **known, stated=frozenset(known))
 
 
 def _bad(where: str, message: str, hint: str = f"write {FORM}") -> VerispecError:

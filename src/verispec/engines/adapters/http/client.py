@@ -38,7 +38,8 @@ class ServerFault(Exception):
     """
 
     def __init__(self, code: str, message: str, where: str = "", cause: str = "") -> None:
-        super().__init__(str(Diagnostic(code, message, where, cause)))
+        self.diagnostic = Diagnostic(code, message, where, cause)
+        super().__init__(str(self.diagnostic))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +148,20 @@ class Client:
             connection.request(method, f"{self._address.prefix}{path}", payload, headers)
             return connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise self._fault(error, where) from error
+            raise self._fault(error, where, begun=False) from error
 
     def _read(self, response: http.client.HTTPResponse, path: str) -> bytes:
         try:
             return response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise self._fault(error, f"{self._address.where}{path}") from error
+            raise self._fault(error, f"{self._address.where}{path}", begun=True) from error
 
     def _lines(self, response: http.client.HTTPResponse, path: str) -> Iterator[bytes]:
         try:
             while line := response.readline():
                 yield line
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise self._fault(error, f"{self._address.where}{path}") from error
+            raise self._fault(error, f"{self._address.where}{path}", begun=True) from error
 
     def _unreachable(self, error: OSError) -> VerispecError:
         return VerispecError(
@@ -172,13 +173,16 @@ class Client:
             exit_code=exits.CANNOT_TELL,
         )
 
-    def _fault(self, error: Exception, where: str) -> ServerFault:
+    def _fault(self, error: Exception, where: str, *, begun: bool) -> ServerFault:
+        """Return the fault of a connection that failed; `begun` is True if the head of the answer had come."""
         if isinstance(error, TimeoutError):
             seconds = self._address.timeout
             return ServerFault("V-HTTP-TIMEOUT", f"no byte came for {seconds:g} s (option timeout)", where)
-        return ServerFault(
-            "V-HTTP-LOST", "the server closed the connection before its answer ended", where, _text(error)
-        )
+        if begun:
+            return ServerFault("V-HTTP-LOST", "the connection ended inside of the answer", where, _text(error))
+        if isinstance(error, OSError):
+            return ServerFault("V-HTTP-LOST", "the connection ended before any answer", where, _text(error))
+        return ServerFault("V-HTTP-ANSWER", "the server's answer is not HTTP", where, _text(error))
 
 
 def _asked_wait(response: http.client.HTTPResponse, otherwise: float) -> float:

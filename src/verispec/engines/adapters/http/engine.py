@@ -42,6 +42,7 @@ class HttpEngine:
 
     def server(self) -> Server:
         """Return the server itself, for the cases of contract SRV."""
+        self._server.answer_once()
         return self._server
 
     def op(self, name: str) -> OpFunction | Unsupported:
@@ -67,7 +68,8 @@ class HttpEngine:
         for name in (*started, *LoadOptions.__dataclass_fields__):  # The method first: it is the reason of others.
             expected = started.get(name, getattr(plain, name))
             if name not in _DRAFTING and getattr(wanted, name) != expected:
-                return Unsupported(f"the server was started with {name}={expected}, as its address says")
+                return Unsupported(_why_not(name, expected, address))
+        self._server.answer_once()
         return HttpGenerator(self._server, address)
 
     def definitions(self) -> Mapping[str, Any] | Unsupported:
@@ -78,6 +80,23 @@ class HttpEngine:
         """Nothing is held: every request has a connection of its own."""
 
 
+def _why_not(name: str, counts_as: Any, address: Address) -> str:
+    """Return the reason why a server is not asked what needs another value of the option `name`."""
+    stated_as = _IN_ADDRESS.get(name)
+    if stated_as is None:
+        return f"nothing says that the server was started with another {name}: its address has no such option"
+    if stated_as in address.stated:
+        return f"the server was started with {stated_as}={counts_as}, as its address says"
+    return f"the server's address has no {stated_as}, which counts as {stated_as}={counts_as}"
+
+
+_IN_ADDRESS = {
+    "method": "method",
+    "num_speculative_tokens": "k",
+    "dtype": "dtype",
+    "logprobs_mode": "logprobs_mode",
+}
+"""Options of `LoadOptions` that an address states, by their names there."""
 _DRAFTING = ("draft", "ngram_min", "ngram_max")
 """Options of drafting that change no text and that no address states."""
 

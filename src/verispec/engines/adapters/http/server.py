@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from verispec import exits
 from verispec.engines import UnsupportedCall
 from verispec.engines.adapters.http.address import Address
 from verispec.engines.adapters.http.client import Client, Reply, ServerFault
+from verispec.engines.adapters.http.lifeline import Lifeline
 from verispec.engines.adapters.http.plain import names_of, reporting
 from verispec.engines.adapters.http.wire import DIALECTS, Dialect, answer_of, body_of, dialect_of, streamed_answer
 from verispec.engines.protocol.generation import GenerationRequest
@@ -22,6 +25,10 @@ from verispec.errors import VerispecError
 COMPLETIONS = "/v1/completions"
 IN_FLIGHT = 32
 """Requests that are sent at the same time."""
+FIRST = GenerationRequest((11, 12, 13), max_tokens=1)
+"""A request that every server can answer."""
+PROBE = 10.0
+"""Seconds in which a server answers a short request that it has answered before."""
 
 
 class HttpServer:
@@ -37,7 +44,13 @@ class HttpServer:
         self.checkpoint = address.checkpoint
         self.dtype = address.dtype
         self._client = Client(address)
+        self._probe = Client(replace(address, timeout=min(address.timeout, PROBE)))
+        self._lifeline = Lifeline(address.where, self._answers)
+        self._asked_first = False
+        self._answered: GenerationRequest | None = None
+        """The shortest plain request that was answered."""
         models = self._models()
+        self._lists_models = bool(models)
         ids = [str(entry.get("id")) for entry in models.get("data", ()) if isinstance(entry, dict)]
         if not address.model and not ids:
             raise _no_model(address, "the server lists no model", "name one: ?model=NAME")
@@ -76,6 +89,13 @@ class HttpServer:
         """The server at the address that option ``reference`` names."""
         return HttpServer(Address.parse(self.address.reference)) if self.address.reference else None
 
+    def answer_once(self) -> None:
+        """Have one plain request answered: the server's end is then seen in the first case too."""
+        if not self._asked_first:
+            self._asked_first = True
+            with contextlib.suppress(ServerFault, VerispecError, UnsupportedCall):
+                self._one(FIRST, stream=False)
+
     @property
     def most_logprobs(self) -> int:
         """See `verispec.engines.protocol.serving.Server`."""
@@ -89,7 +109,12 @@ class HttpServer:
     def ask(self, requests: Sequence[GenerationRequest], *, stream: bool = False) -> list[Answer]:
         """Send all requests at once; see `verispec.engines.protocol.serving.Server`."""
         with ThreadPoolExecutor(min(IN_FLIGHT, max(len(requests), 1))) as pool:
-            return list(pool.map(partial(self._one, stream=stream), requests))
+            sent = [pool.submit(self._lifeline.guarded, partial(self._one, each, stream=stream)) for each in requests]
+        raised = [future.exception() for future in sent]
+        # A lost answer is a finding; beside it, the refused connections of other requests are its consequence.
+        if fault := next((error for error in raised if isinstance(error, ServerFault)), None):
+            raise fault
+        return [future.result() for future in sent]
 
     def body(self, request: GenerationRequest) -> dict[str, Any]:
         """Return the body that `ask` sends for `request`.
@@ -101,7 +126,11 @@ class HttpServer:
 
     def post(self, body: bytes | Mapping[str, Any]) -> tuple[int, str]:
         """Return status and text of the answer to `body`."""
-        reply = self._client.post(COMPLETIONS, body)
+        reply = self._lifeline.guarded(lambda: self._client.post(COMPLETIONS, body))
+        if reply.status >= 500:
+            fault = self._lifeline.verdict(_refused(reply))
+            if fault.diagnostic.code == "V-HTTP-DOWN":
+                raise fault
         return reply.status, reply.text
 
     def running(self) -> int | None:
@@ -127,12 +156,32 @@ class HttpServer:
         if not stream and request.abort_after is None:
             reply = self._client.post(COMPLETIONS, body)
             _require_accepted(reply)
-            return answer_of(reply.text, request, self._names)
+            answer = answer_of(reply.text, request, self._names)
+            self._remember(request)
+            return answer
         body |= {"stream": True, "stream_options": {"include_usage": True}}
         with self._client.stream(COMPLETIONS, body) as (status, lines):
             if status != 200:
                 _require_accepted(Reply(status, b"".join(lines)))
             return streamed_answer(lines, request, self._names)
+
+    def _remember(self, request: GenerationRequest) -> None:
+        """Keep the shortest plain request, with which `_answers` asks."""
+        is_plain = request == GenerationRequest(request.prompt_token_ids, max_tokens=request.max_tokens)
+        if is_plain and (self._answered is None or request.max_tokens < self._answered.max_tokens):
+            self._answered = request
+
+    def _answers(self) -> bool:
+        """Return True if the server answers what it has answered before, in time and with no status from 500 on."""
+        asked: list[Callable[[], Reply]] = []
+        if self._lists_models:
+            asked.append(lambda: self._probe.get("/v1/models"))
+        if known := self._answered:
+            asked.append(lambda: self._probe.post(COMPLETIONS, self.body(known)))
+        try:
+            return all(ask().status < 500 for ask in asked)
+        except (ServerFault, VerispecError):
+            return False
 
     def _models(self) -> Mapping[str, Any]:
         reply = self._client.get("/v1/models")
@@ -157,10 +206,15 @@ def _require_accepted(reply: Reply) -> None:
     """Raise UnsupportedCall with the server's words for 4xx, ServerFault for any other status but 200."""
     if reply.status == 200:
         return
-    message = " ".join(_message(reply).split())[:300]
     if 400 <= reply.status < 500:
+        message = " ".join(_message(reply).split())[:300]
         raise UnsupportedCall(f"the server answers {reply.status}: {message}")
-    raise ServerFault("V-HTTP-STATUS", f"the server answers {reply.status}", cause=message)
+    raise _refused(reply)
+
+
+def _refused(reply: Reply) -> ServerFault:
+    cause = " ".join(_message(reply).split())[:300]
+    return ServerFault("V-HTTP-STATUS", f"the server answers {reply.status}", cause=cause)
 
 
 def _message(reply: Reply) -> str:
