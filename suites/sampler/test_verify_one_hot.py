@@ -123,12 +123,11 @@ def test_limits_of_striped_rows(op: OpUnderTest, seed: int) -> None:
 
 @case("VOH-4", spread="one token of each part", reach="top-k of a request")
 def test_limits_of_rows_with_one_token_of_each_part(op: OpUnderTest, engine: Engine, seed: int) -> None:
-    """More than a hundred rows, then short ones; each draft is the last token that top-k keeps."""
-    counts, ks = ("ragged", (5, 2)) if is_slow(engine) else ("wide", (17, 5, 2))
-    for vocab, some in ((4097, ks), (300, (2, 1))):
-        requests = one_hot(seed, counts, vocab, temperature=1.0)
+    """More than a hundred wide rows, then short ones; each draft is the last token that top-k keeps."""
+    for vocab, ks in ((700, (5,)),) if is_slow(engine) else ((4097, (17, 5, 2)), (300, (2, 1))):
+        requests = one_hot(seed, "wide", vocab, temperature=1.0)
         one_per_part(requests.target_logits)
-        for k in some:
+        for k in ks:
             given = limits(requests, k)
             verify(op, draft_at_limit(requests, given["top_k"]), **given)
 
