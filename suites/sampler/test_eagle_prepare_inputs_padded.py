@@ -76,8 +76,10 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("EPI-7", layout="gapped")
 def test_strides(op: OpUnderTest, seed: int) -> None:
+    """A kernel that takes a lane per request may need thousands of them for a second program."""
     layouts = dict.fromkeys((t.name for t in CONTRACT.tensors), "gapped")
-    op.check_outputs(random_arguments(np.random.default_rng(seed), COUNTS["gaps"]), layouts=layouts)
+    for counts in (COUNTS["gaps"], (0, 3, 1, 2) * 2100):
+        op.check_outputs(random_arguments(np.random.default_rng(seed), counts), layouts=layouts)
 
 
 @case("EPI-1", mode="generated", reach=REACH)

@@ -23,7 +23,15 @@ from verispec.suites.sampler._boundary_calls import STRUCTURE, fits, made_by_the
 from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
 from verispec.suites.sampler._refusals import check_each
-from verispec.suites.sampler.test_every_op import MODES, OPS, check, is_slow, some_requests
+from verispec.suites.sampler.test_every_op import (
+    FEW,
+    MODES,
+    OPS,
+    check,
+    is_slow,
+    make_hundred_calls,
+    some_requests,
+)
 from verispec.suites.sampler.test_every_op_large import WHOLE_BATCH
 
 FAR = 2**53
@@ -72,7 +80,8 @@ def test_integers_past_2_to_the_53(op: OpUnderTest, engine: Engine, seed: int, s
     """Two thirds of one tensor's values, in batches of up to 130 requests and in copies of these; every tensor in turn.
 
     In the dtypes of production only tensors of 64 bits hold such values, and these are positive there. An engine may
-    take no other dtypes, so that these calls come first. In one call all tensors are far away together.
+    take no other dtypes, so that these calls come first. In one call all tensors are far away together. After a hundred
+    small calls the first batch is right again.
     """
     for requests in () if subject in INDEXING else (5, 130):
         check_far(op, seed, some_requests(seed, requests, 19, mode), {})
@@ -82,6 +91,9 @@ def test_integers_past_2_to_the_53(op: OpUnderTest, engine: Engine, seed: int, s
         check_far(op, seed, some_requests(seed, requests, 19, mode), widths)
     if is_many and subject not in WHOLE_BATCH:
         check_far(op, seed, some_requests(seed, 130, 19, mode), widths, MANY // 130)
+    if is_many:
+        make_hundred_calls(op, make(subject, seed, BatchShape(FEW, 9)))
+        check_far(op, seed, some_requests(seed, 5, 19, mode), widths)
 
 
 def check_far(op: OpUnderTest, seed: int, shape: BatchShape, dtypes: dict[str, str], copies: int = 1) -> None:

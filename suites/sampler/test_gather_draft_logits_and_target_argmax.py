@@ -8,9 +8,11 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, random_requests
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, batch, drafted_reach, layouts, widths
 from verispec.suites.sampler._sampling import gather_arguments
+from verispec.suites.sampler.test_every_op import is_slow
 
 
 def check(op: OpUnderTest, requests: RequestBatch, block: int = 16, **options: Any) -> None:
@@ -30,6 +32,13 @@ def test_the_lowest_of_equal_maxima(op: OpUnderTest, seed: int) -> None:
     check(op, requests)
 
 
+@case("GDL-1", check="ties", block=11)
+def test_blocks_that_are_not_a_power_of_two(op: OpUnderTest, seed: int) -> None:
+    requests = batch(seed, "ragged", "absent", temperature=0.0)
+    requests.target_logits[:] = np.round(requests.target_logits / 3)
+    check(op, requests, 11)
+
+
 @case("GDL-1", check="equal rows", vocab=5000, reach="quantised logits tie")
 def test_the_first_of_a_block_of_equal_logits(op: OpUnderTest, seed: int) -> None:
     """Blocks of one tile or of several, all of whose logits are equal."""
@@ -37,6 +46,15 @@ def test_the_first_of_a_block_of_equal_logits(op: OpUnderTest, seed: int) -> Non
     requests.target_logits[:] = 0.0
     for block in (1024, 4096, 8192):
         check(op, requests, block)
+
+
+@case("GDL-1", check="a thousand blocks and rows")
+def test_many_blocks_of_the_last_rows(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    """The last requests alone are greedy, so that no row before them is written; there are as many rows as blocks."""
+    requests = 12 if is_slow(engine) else 525
+    made = random_requests(np.random.default_rng(seed), (1,) * requests, 2 * requests, draft=False, temperature=0.7)
+    made.temperature[made.idx_mapping[-3:]] = 0.0
+    check(op, made, 1)
 
 
 @case("GDL-1", check="fewer columns than blocks", temperature=["0", "0.7"])

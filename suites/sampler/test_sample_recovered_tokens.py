@@ -280,6 +280,11 @@ def test_many_requests_in_parallel(op: OpUnderTest, seed: int, requests: int, dr
     check(op, batch)
 
 
+@case("SRT-1", check="parts of wide rows", draft=DRAFT, reach="a row is shared out where drafts are few")
+def test_seventy_drafts_over_wide_rows(op: OpUnderTest, seed: int, draft: str) -> None:
+    check(op, random_batch(np.random.default_rng(seed), (14,) * 5, 4100, draft=draft == "present"))
+
+
 @case("SRT-10", counts=["none", "empty"])
 def test_no_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, rng_batch(seed, counts, "present"))

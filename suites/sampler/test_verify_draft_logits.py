@@ -8,6 +8,7 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
     EVERY_LIMIT,
@@ -18,13 +19,16 @@ from verispec.suites.sampler._fused import (
     cluster,
     draft_at_limit,
     draft_normalisers,
+    heavy_end,
     limits,
     of_temperature,
+    one_per_part,
     raw,
     stripe,
     verify,
 )
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+from verispec.suites.sampler.test_every_op import is_slow
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
 
@@ -159,6 +163,25 @@ def test_limits_of_striped_rows(op: OpUnderTest, seed: int) -> None:
     stripe(requests.target_logits)
     for k, p in ((5000, None), (None, 0.5), (9000, 0.5)):
         verify(op, requests, **limits(requests, k, p))
+
+
+@case("VDL-5", spread="one token of each part", reach="top-k of a request")
+def test_limits_of_rows_with_one_token_of_each_part(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    """More than a hundred wide rows, then short ones; each draft is the last token that top-k keeps."""
+    for vocab, ks in ((700, (5,)),) if is_slow(engine) else ((4097, (17, 5, 2)), (300, (2, 1))):
+        requests = drafted(seed, "wide", vocab, temperature=1.0)
+        one_per_part(requests.target_logits)
+        for k in ks:
+            given = limits(requests, k)
+            verify(op, draft_at_limit(requests, given["top_k"]), **given)
+
+
+@case("VDL-5", spread="heavy end", vocab=70_000, reach="top-k and top-p of a request")
+def test_both_limits_keep_tokens_past_16_bits(op: OpUnderTest, seed: int) -> None:
+    """Top-k drops some of the first tokens, and top-p some of the likely ones behind them."""
+    requests = drafted(seed, "one", 70_000, temperature=1.0)
+    heavy_end(requests.target_logits, 4000)
+    verify(op, requests, **limits(requests, 66_000, 0.5))
 
 
 @case("VDL-5", check="ties", k=["3", "40"], p=[None, "0.5", "0.9999"], reach="quantised logits tie")

@@ -90,6 +90,19 @@ def test_a_rejection_leaves_the_residual(op: OpUnderTest, seed: int, drawn: str)
                 check(op, trees, values)
 
 
+@case("VTS-2", drawn=list(DRAWN), vocab=66_010)
+def test_a_rejection_leaves_the_last_of_many_tokens(op: OpUnderTest, seed: int, drawn: str) -> None:
+    """A late token is drafted and rejected, which leaves token 1 and the last one, as likely as each other."""
+    token = 66_000
+    trees, values = star([token], 2, WITHOUT_REPLACEMENT=drawn == "different")
+    target, draft = np.zeros((2, 2, 2, 66_010))
+    target[:, :, token], target[:, :, [1, -1]], draft[:, :, token] = 0.25, 0.375, 1.0
+    values |= {"target_probs": target, "draft_probs": None if drawn == "given" else draft}
+    values["uniform_samples"][1:] = 0.75
+    values["uniform_samples_for_final_sampling"][:] = 0.5625
+    check(op, trees, values)
+
+
 @case("VTS-3", n=[1, 2, 3])
 def test_drafts_that_were_not_drawn(op: OpUnderTest, seed: int, n: int) -> None:
     for u in (0.0625, 0.1875, 0.3, 0.6):
@@ -230,11 +243,42 @@ def test_links_and_places_out_of_bounds(op: OpUnderTest, seed: int, links: str) 
     check(op, trees, values)
 
 
+@case("VTS-14", links="past 32 bits")
+def test_links_of_64_bits(op: OpUnderTest, seed: int) -> None:
+    """The low 32 bits of each link are those of a node; only late requests have such links."""
+    trees, values = star([0, 2, 1], 70)
+    values["uniform_samples"][1:] = 0.96875
+    trees.next_token[66, 0] += 2**32
+    trees.next_sibling[67, 2] += 2**33
+    check(op, trees, values)
+
+
 @case("VTS-15", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, seed: int, above: str) -> None:
     """p(0) / q(0) is one quarter, and u is slightly less, which float32 rounds to it."""
     trees, values = star([0])
     values["uniform_samples"][1:] = 0.25 - (2.0**-30 if above == "2^-30" else 2.0**-50)
+    check(op, trees, values, dtypes={"uniform_samples": "float64"})
+
+
+@case("VTS-15", check="residual")
+def test_the_residual_keeps_its_precision(op: OpUnderTest, seed: int) -> None:
+    """After two rejections u is next to the ratio of the third child, by less than float32 weights round."""
+    requests = 40
+    target, draft = rng_of(seed).dirichlet([0.7] * 4, (2, 20_000)).astype(np.float32)
+    left, mass, ratios = target.astype(np.float64), np.ones((20_000, 1)), []
+    for token in range(3):
+        ratios.append(left[:, token] / np.maximum(mass[:, 0] * draft[:, token], 1e-30))
+        left = np.maximum(left - mass * draft, 0.0)
+        mass = left.sum(axis=1, keepdims=True)
+    first, second, third = ratios
+    chosen = np.flatnonzero((first < 0.9) & (second < 0.9) & (third > 0.1) & (third < 0.9))[:requests]
+    trees, values = star([0, 1, 2], requests)
+    target, draft = (np.tile(rows[chosen, None], (4, 1)) for rows in (target, draft))
+    values |= {"target_probs": target, "draft_probs": draft}
+    beside = 1 + np.where(np.arange(requests) % 2, 1, -1) * 2.0**-40
+    values["uniform_samples"][1:, 1:3] = 0.96875
+    values["uniform_samples"][1:, 3] = (third[chosen] * beside)[1:]
     check(op, trees, values, dtypes={"uniform_samples": "float64"})
 
 

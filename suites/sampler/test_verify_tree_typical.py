@@ -155,6 +155,15 @@ def test_ids_and_links_out_of_bounds(op: OpUnderTest, seed: int, links: str) -> 
     check(op, trees, values)
 
 
+@case("VTT-9", links="past 32 bits")
+def test_links_of_64_bits(op: OpUnderTest, seed: int) -> None:
+    """The low 32 bits of each link are those of a node; only late requests have such links."""
+    trees, values = star([0, 3, 2], 0.96875, requests=70)
+    trees.next_token[66, 0] += 2**32
+    trees.next_sibling[67, 2] += 2**33
+    check(op, trees, values)
+
+
 @case("VTT-10", nan=["p", "u", "final"])
 def test_nan(op: OpUnderTest, seed: int, nan: str) -> None:
     trees, values = batch(seed, "ragged", "0.25, 1")
@@ -164,6 +173,10 @@ def test_nan(op: OpUnderTest, seed: int, nan: str) -> None:
         name = "uniform_samples" if nan == "u" else "uniform_samples_for_final_sampling"
         values[name][1:] = np.nan
     check(op, trees, values)
+    if nan == "final":  # the last token with a weight is that of a rejected child
+        trees, values = star([3], 0.96875)
+        values["uniform_samples_for_final_sampling"][1:] = np.nan
+        check(op, trees, values)
 
 
 @case("VTT-11", layout=["gapped", "padded", "transposed"])

@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from verispec.cli.mutants import app
 from verispec.errors import VerispecError
 from verispec.mutants import campaign, measured, plugin, results
 from verispec.mutants.campaign import CampaignPlan, command_of
@@ -167,6 +169,33 @@ def test_the_survivors_of_a_file_are_tested_again(tmp_path: Path) -> None:
     real = campaign.prepare(CampaignPlan(LAYERS["config"], sample=3, seed=5)).mutants
     again = campaign.prepare(CampaignPlan(LAYERS["config"], sample=1, chosen=frozenset(m.id for m in real)))
     assert {m.id for m in again.mutants} == {m.id for m in real}
+
+
+@pytest.mark.parametrize("options", [[], ["--listed"]])
+def test_listed_mutants_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    """They count as equivalent at once, and once when a file is continued; an option runs them."""
+    plain = result(Verdict.SURVIVED, 1).mutant
+    known = replace(plain, line=2, operator="cast dropped", before="int(value)", after="value")
+    monkeypatch.setattr(campaign, "prepare", lambda plan: campaign.Campaign(plan, 2, [plain, known]))
+    ran: list[Mutant] = []
+
+    def judge(prepared: campaign.Campaign, path: Path, done: frozenset[str], *, own_clauses: bool) -> list[str]:
+        left = [mutant for mutant in prepared.mutants if mutant.id not in done]
+        ran.extend(left)
+        with path.open("a") as out:
+            for mutant in left:
+                out.write(json.dumps({"type": "mutant", **MutantResult(mutant, Verdict.KILLED).to_json()}) + "\n")
+        return []
+
+    monkeypatch.setattr(campaign, "judge", judge)
+    command = ["--of=config", "--sample=2", f"--out={tmp_path / 'found.jsonl'}", *options]
+    for _ in range(2):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+    found = results.read([tmp_path / "found.jsonl"])
+    fates = {one.mutant.line: one.verdict for one in found}
+    assert ran == ([plain, known] if options else [plain])
+    assert fates == {1: Verdict.KILLED, 2: Verdict.KILLED if options else Verdict.EQUIVALENT}
+    assert len((tmp_path / "found.jsonl").read_text().splitlines()) == 3
 
 
 def test_chosen_mutants_meet_the_cases_of_their_ops_alone() -> None:

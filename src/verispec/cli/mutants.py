@@ -29,6 +29,9 @@ def mutants(
         float, typer.Option(min=0.1, help="Omit cases that use more processor seconds than this.")
     ] = 600.0,
     triggers: Annotated[bool, typer.Option(help="Include faults that act only under a condition.")] = True,
+    listed: Annotated[
+        bool, typer.Option(help="Test mutants that the reviewed list calls equivalent, to find wrong entries.")
+    ] = False,
     device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
     survivors: Annotated[
         Path | None, typer.Option(help="Test those mutants of a results file that failed no case, instead of a sample.")
@@ -42,7 +45,7 @@ def mutants(
     """Generate mutants of the reference engine and score the suites that test it.
 
     Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone does not
-    count as a kill.
+    count as a kill. Mutants of the reviewed list count as equivalent and do not run.
 
     Exit codes: 0 the score reaches its targets, 1 it does not, 2 usage.
 
@@ -71,6 +74,8 @@ def mutants(
                 continue
             path = results.path_of(plan, out, many=of == "all")
             results.begin(path, plan, prepared.total, len(prepared.mutants))
+            if not listed:
+                results.skip_listed(path, prepared.mutants)
             left_out: set[str] = set()
             for own_clauses in campaign.rounds(plan.layer):
                 done = results.done(path, own_clauses=own_clauses)

@@ -11,7 +11,7 @@ from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.mutants import score
 from verispec.mutants.campaign import CampaignPlan
-from verispec.mutants.model import MutantResult, Verdict
+from verispec.mutants.model import Mutant, MutantResult, Verdict
 from verispec.run.session import command_line
 
 
@@ -62,6 +62,17 @@ def survivors_of(path: Path, layer: str) -> frozenset[str]:
             hint="name the layer of the file in --of",
         )  # fmt: skip
     return ids
+
+
+def skip_listed(path: Path, mutants: Iterable[Mutant]) -> None:
+    """Append a result for each mutant that the reviewed list calls equivalent and that has none, so that none runs."""
+    already, entries = done(path, own_clauses=False), score.reviewed()
+    with path.open("a", encoding="utf-8") as stream:
+        for mutant in mutants:
+            entry = score.entry_of(mutant, entries)
+            if entry and mutant.id not in already:
+                result = MutantResult(mutant, Verdict.EQUIVALENT, reason=entry.reason)
+                stream.write(json.dumps({"type": "mutant", **result.to_json()}) + "\n")
 
 
 def read(paths: Iterable[Path]) -> list[MutantResult]:

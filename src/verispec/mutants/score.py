@@ -67,6 +67,11 @@ def reviewed() -> tuple[Equivalent, ...]:
     return entries
 
 
+def entry_of(mutant: Mutant, entries: Iterable[Equivalent]) -> Equivalent | None:
+    """Return the first entry that matches `mutant`, or None."""
+    return next((entry for entry in entries if entry.matches(mutant)), None)
+
+
 def with_list(results: Iterable[MutantResult], entries: Iterable[Equivalent]) -> list[MutantResult]:
     """Return the results with listed survivors as equivalent.
 
@@ -75,7 +80,7 @@ def with_list(results: Iterable[MutantResult], entries: Iterable[Equivalent]) ->
     entries = tuple(entries)
     out = []
     for result in results:
-        entry = next((e for e in entries if e.matches(result.mutant)), None)
+        entry = entry_of(result.mutant, entries)
         if entry and result.verdict in (Verdict.SURVIVED, Verdict.NOT_REACHED, Verdict.CRASHED):
             result.verdict, result.reason = Verdict.EQUIVALENT, entry.reason
         elif entry and result.verdict in (Verdict.KILLED, Verdict.KILLED_ELSEWHERE):
