@@ -6,6 +6,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from verispec.engines.accelerator_stubs import (
     without_streams,
 )
 from verispec.engines.adapters.npu_stubs import Stream
-from verispec.engines.adapters.partial import refuse, require_cpu
+from verispec.engines.adapters.partial import jax_device, refuse, require_cpu
 from verispec.engines.adapters.vllm_ascend import VllmAscend
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
@@ -131,6 +132,14 @@ def test_partial_engines_run_on_the_cpu() -> None:
     require_cpu("cpu", "x")
     with pytest.raises(VerispecError, match="V-ENG-DEVICE"):
         require_cpu("cuda", "x")
+
+
+def test_jax_must_run_on_the_device_that_is_asked_for() -> None:
+    processor = SimpleNamespace(platform="cpu", device_kind="cpu")
+    jax = SimpleNamespace(devices=lambda: [processor])
+    assert jax_device(jax, "cpu") == ("cpu", processor)
+    with pytest.raises(VerispecError, match="JAX would run on cpu"):
+        jax_device(jax, "cuda")
 
 
 def test_a_source_without_a_sampler_is_refused(tmp_path: Path) -> None:

@@ -75,6 +75,27 @@ def require_cpu(device: str | None, engine: str) -> None:
         )
 
 
+def jax_device(jax: Any, device: str) -> tuple[str, Any]:
+    """Return the kind of the device that JAX runs on, such as "NVIDIA H200", and the device.
+
+    Args:
+        jax: the module.
+        device: "cpu" or "cuda", the device that is asked for.
+
+    Raises:
+        VerispecError: V-ENG-DEVICE, JAX would run on another one.
+    """
+    found = jax.devices()[0]
+    if found.platform != {"cpu": "cpu", "cuda": "gpu"}[device]:
+        raise VerispecError(
+            "V-ENG-DEVICE",
+            f"JAX would run on {found.device_kind}",
+            where=f"--device {device}",
+            hint="pip install 'jax[cuda13]' on a machine with a GPU, or omit --device",
+        )
+    return found.device_kind, found
+
+
 def choose_interpreter(engine: str, code: str) -> None:
     """Make Triton run its interpreter in this process, before it is imported.
 

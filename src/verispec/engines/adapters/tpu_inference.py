@@ -18,9 +18,8 @@ import torch
 
 from verispec.engines import Description, Engine, Unsupported
 from verispec.engines.accelerator_stubs import import_under_test, install
-from verispec.engines.adapters.partial import PartialEngine, import_errors, refuse
+from verispec.engines.adapters.partial import PartialEngine, import_errors, jax_device, refuse
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.errors import VerispecError
 
 _LAYER = "tpu_inference.layers.jax.sample"
 _UNDER_TEST = (_LAYER, "tpu_inference.layers.common")
@@ -31,20 +30,12 @@ _REPLACED: Mapping[str, Mapping[str, Any]] = {
     # Options of the TPU compiler, which no other compiler knows.
     "tpu_inference.models.common.compiler_options": {"get_sampling_compiler_options": dict},
 }
-_PLATFORMS = {"cpu": "cpu", "cuda": "gpu"}
 LEAST_REQUESTS = 8
 """Smallest padded number of requests, MIN_NUM_SEQS of its runner."""
 
 
 class TpuInference(PartialEngine):
-    """The tpu-inference installed here.
-
-    Args:
-        device: "cpu" or "cuda".
-
-    Raises:
-        VerispecError: V-ENG-TPU when a package is missing, V-ENG-DEVICE when JAX has no such device.
-    """
+    """The tpu-inference installed here, on "cpu" or "cuda"."""
 
     lacks: ClassVar = {
         "op": "its kernels draw their random numbers inside, from one key per step: only the whole runs",
@@ -54,8 +45,7 @@ class TpuInference(PartialEngine):
 
     def __init__(self, device: str) -> None:
         self._device = device
-        # Its settings know no name for GPUs. Without one, JAX takes a GPU where it can.
-        os.environ["JAX_PLATFORMS"] = "cpu" if device == "cpu" else ""
+        os.environ["JAX_PLATFORMS"] = "cpu" if device == "cpu" else ""  # Its settings know no name for GPUs.
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # Else one process takes most of a GPU.
         os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # Else the import waits for a metadata server.
         os.environ.setdefault("VLLM_PLUGINS", "")  # Its platform would ask for a TPU; vLLM's own one is settled first.
@@ -72,24 +62,14 @@ class TpuInference(PartialEngine):
             rejection = import_under_test(f"{_LAYER}.rejection_sampler")
             self._sampling = import_under_test(f"{_LAYER}.sampling")
             self._metadata = import_under_test(f"{_LAYER}.sampling_metadata").TPUSupportedSamplingMetadata
-
-        devices = self._jax.devices()[:1]
-        if devices[0].platform != _PLATFORMS[device]:
-            hint = "pip install 'jax[cuda13]' on a machine with a GPU, or omit --device"
-            where, message = f"--device {device}", f"JAX would run on {devices[0].device_kind}"
-            raise VerispecError("V-ENG-DEVICE", message, where=where, hint=hint)
-        self._kind = devices[0].device_kind
-        self._mesh = self._jax.sharding.Mesh(np.array(devices).reshape(1, 1), ("data", "model"))
+        self._kind, place = jax_device(self._jax, device)
+        self._mesh = self._jax.sharding.Mesh(np.array([[place]]), ("data", "model"))
         self._rejection = rejection.RejectionSampler(self._mesh)  # Compiled functions belong to one sampler.
 
     def describe(self) -> Description:
         """Return the version, and the stubs of missing packages."""
-        details = {
-            "jax": str(self._jax.__version__),
-            "device": self._kind,
-            "vllm": str(self._vllm.__version__),
-            "stubs": " ".join(self._stubs),
-        }
+        details = {"jax": str(self._jax.__version__), "device": self._kind, "vllm": str(self._vllm.__version__)}
+        details["stubs"] = " ".join(self._stubs)
         return Description("tpu-inference", version("tpu-inference"), self._device, self._device, details)
 
     def sampler(self, family: str = "flat") -> Any | Unsupported:
