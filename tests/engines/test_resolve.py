@@ -12,7 +12,7 @@ import torch
 
 from verispec import exits
 from verispec.engines import Description, Unsupported, registry
-from verispec.engines.registry import BUILT_IN, resolve
+from verispec.engines.registry import BUILT_IN, BuiltIn, resolve
 from verispec.errors import VerispecError
 
 
@@ -105,6 +105,20 @@ def test_engines_of_the_cpu_name_the_one_for_cuda(monkeypatch: pytest.MonkeyPatc
 
 def test_an_unknown_device_is_refused() -> None:
     assert code_of("reference", "tpu") == "V-ENG-DEVICE"
+
+
+def made_on(device: str) -> Complete:
+    assert device == "cuda"
+    return Complete()
+
+
+def test_an_engine_that_finds_a_gpu_itself_needs_no_torch_for_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    for name, finds_gpu in (("by jax", True), ("by torch", False)):
+        engine = BuiltIn(__name__, "made_on", "an engine of a GPU", finds_gpu=finds_gpu)
+        monkeypatch.setitem(registry.BUILT_IN, name, engine)
+    assert isinstance(resolve("by jax", "cuda"), Complete)
+    assert code_of("by torch", "cuda") == "V-ENG-DEVICE"
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,21 @@ GROUP = "verispec.engines"
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A built-in engine: its module and factory, its description, and the packages that it needs."""
+    """A built-in engine.
+
+    Args:
+        module: module of its adapter.
+        factory: function of the module that makes the engine.
+        summary: its description.
+        needs: packages that it needs.
+        finds_gpu: True if it finds a GPU itself, so that torch may be a build for CPUs.
+    """
 
     module: str
     factory: str
     summary: str
     needs: tuple[str, ...] = ()
+    finds_gpu: bool = False
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -117,8 +126,9 @@ BUILT_IN: dict[str, BuiltIn] = {
     "tpu-inference": BuiltIn(
         "verispec.engines.adapters.tpu_inference",
         "create",
-        "the sampler of tpu-inference, on JAX's CPU backend",
+        "the sampler of tpu-inference, by JAX on a CPU or a GPU",
         ("torch", "jax", "flax", "vllm", "tpu_inference"),
+        finds_gpu=True,
     ),
     HTTP: BuiltIn("verispec.engines.adapters.http", "create", "any server of the completions API, by its address"),
 }
@@ -136,7 +146,8 @@ def resolve(name: str, device: str | None = None) -> Engine:
         VerispecError: V-ENG-UNKNOWN, V-ENG-DEVICE, V-ENG-PROTOCOL, or the error of the engine's own module.
     """
     if device == "cuda":
-        require_cuda()
+        if not (name in BUILT_IN and BUILT_IN[name].finds_gpu):
+            require_cuda()
     elif device not in (None, "cpu"):
         raise VerispecError(
             "V-ENG-DEVICE", f"unknown device {device!r}", where="--device", hint="devices are cpu and cuda"
