@@ -15,7 +15,7 @@ Everything that an engine of your own needs is importable from here; see docs/re
     llama.cpp            its generation on the CPU, with a draft model or n-grams of a kind (llama.cpp:ngram-map-k)
     sglang@SOURCE        its rejection sampler in Triton, interpreted or on a GPU
     flashinfer           sampling of FlashInfer, on a GPU
-    tpu-inference        its JAX sampler, on JAX's CPU backend
+    tpu-inference        its JAX sampler, on a CPU or a GPU
     http://HOST:PORT     any server of the completions API
     module:attr          anything importable that answers the protocol
     module:attr@SOURCE   the same out of a folder, a git revision, an archive or a release
