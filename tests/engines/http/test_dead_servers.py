@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from verispec.engines.adapters.http import lifeline
 from verispec.engines.adapters.http.address import Address
 from verispec.engines.adapters.http.client import ServerFault
 from verispec.engines.adapters.http.engine import HttpEngine
+from verispec.engines.adapters.http.lifeline import Lifeline
 from verispec.engines.adapters.http.server import HttpServer
 from verispec.engines.protocol.running_case import begin_case
 from verispec.errors import VerispecError
@@ -77,8 +81,9 @@ def test_only_the_case_in_which_a_server_ends_fails(kind: type[Mortal]) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 3])
-def test_a_server_that_lives_on_fails_that_case_alone(lost: int) -> None:
+def test_a_server_that_lives_on_fails_that_case_alone(lost: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One request is lost, or a supervisor starts the server again."""
+    monkeypatch.setattr(lifeline, "RESTART", 60.0)
     own = Resets()
     own.lost = lost
     with own.served() as address:
@@ -168,6 +173,33 @@ def test_a_lost_answer_counts_more_than_a_refused_connection_beside_it(monkeypat
         monkeypatch.setattr(server, "_one", late)
         with pytest.raises(ServerFault, match="V-HTTP-DOWN"):
             server.ask([GenerationRequest((5, 6, 7), max_tokens=3), DEADLY])
+
+
+def test_an_answer_of_before_the_end_is_not_shared() -> None:
+    """One thread asks a server that lives, and while it waits, the server ends under another thread's request."""
+    asked, ended = threading.Event(), threading.Event()
+
+    def answers() -> bool:
+        was_alive = not ended.is_set()
+        asked.set()
+        if was_alive:
+            assert ended.wait(10)
+            time.sleep(0.05)  # the other thread's question begins before this answer
+        return was_alive
+
+    def lost() -> None:
+        assert asked.wait(10)
+        ended.set()
+        raise ServerFault("V-HTTP-LOST", "reset")
+
+    def refused() -> None:
+        raise VerispecError("V-HTTP-CONNECT", "refused", hint="start it")
+
+    line = Lifeline("here", answers)
+    with ThreadPoolExecutor(2) as pool:
+        beside, dying = pool.submit(line.guarded, refused), pool.submit(line.guarded, lost)
+    assert "V-HTTP-CONNECT" in str(beside.exception())
+    assert "V-HTTP-DOWN" in str(dying.exception())
 
 
 def test_a_run_has_one_failing_case_and_the_others_are_undecided(

@@ -40,7 +40,7 @@ class Lifeline:
         self._answers = answers
         self._lock = threading.Lock()
         self._looked = 0.0
-        """`time.monotonic()` of the last look at the server."""
+        """`time.monotonic()` of the last question to the server."""
         self._silence = 0.0
         """Seconds for which it did not answer then; inf if it did not come back."""
         self._case, self._error = "", Exception()
@@ -94,16 +94,22 @@ class Lifeline:
     def _look(self, patience: float) -> float:
         """Return the seconds until the server answers, 0 if it does at once, inf if it does not within `patience`.
 
-        Threads that ask while another one looks share its answer.
+        Threads that ask before another one's last question share its answer. An earlier question may have been answered
+        by a server that has ended since.
         """
         asked = time.monotonic()
         with self._lock:
             if self._looked >= asked:
                 return self._silence
-            is_up = is_up_at_once = self._answers()
+            is_up = is_up_at_once = self._question()
             while not is_up and time.monotonic() - asked < patience:
                 time.sleep(BETWEEN)
-                is_up = self._answers()
-            self._looked = time.monotonic()
-            self._silence = 0.0 if is_up_at_once else self._looked - asked if is_up else math.inf
+                is_up = self._question()
+            passed = time.monotonic() - asked
+            self._silence = 0.0 if is_up_at_once else passed if is_up else math.inf
             return self._silence
+
+    def _question(self) -> bool:
+        """Return True if the server answers what it is asked now."""
+        self._looked = time.monotonic()
+        return self._answers()
