@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,20 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def verispec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Return a function that runs the command in a folder, in this process."""
+def verispec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Yield a function that runs the command in a folder, in this process; what it imports there is forgotten."""
     monkeypatch.setenv("VERISPEC_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
 
     def run(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(folder)
         return command(capfd, *words)
 
-    return run
+    yield run
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def test_a_new_engine_passes_its_own_gate(tmp_path: Path, verispec: Run) -> None:
