@@ -22,7 +22,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._fused_draw import OutputTensors, accepted_of, finish, of_step
+from ._fused_draw import OutputTensors, accepted_of, finish, load_tiles, of_step
 from ._fused_limits import decision_of, limited_rows, scan_limited
 from ._fused_rows import (
     DRAFT,
@@ -142,7 +142,6 @@ def _verify_kernel(
         n = accepted_of(margins > 0.0, drafts, COLUMNS)
         finish(
             out,
-            chunks,
             target,
             draft,
             requests,
@@ -156,6 +155,7 @@ def _verify_kernel(
             of_step(totals, n, COLUMNS),
             of_step(draft_tops, n, COLUMNS),
             of_step(draft_totals, n, COLUMNS),
+            load_tiles(chunks, request * requests.columns + n, TILES),
             vocabulary,
             KIND,
             COLUMNS,
@@ -256,6 +256,8 @@ def _finish_kernel(
     # Without limits the scan decided on all drafts up to the first rejected one.
     n = tl.minimum(rejected, drafts)
     start = 0 if LIMITED else n
+    # Before what waits for the row's chunks.
+    tiles = load_tiles(chunks, request * requests.columns + n, TILES)
     margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
         chunks, target, draft, requests, request, state, first, drafts, start, vocabulary, KIND, STEPS, SPLITS
     )
@@ -263,9 +265,9 @@ def _finish_kernel(
         # Only the rows without a certain decision, and the row of the step `rejected`, have exact limits.
         decisions = tl.load(tickets.decision + request * requests.columns + steps, mask=steps < drafts, other=REJECTED)
         n = accepted_of(((margins > 0.0) | (decisions == ACCEPTED)) & (steps < rejected), drafts, COLUMNS)
+        tiles = load_tiles(chunks, request * requests.columns + n, TILES)
     finish(
         out,
-        chunks,
         target,
         draft,
         requests,
@@ -279,6 +281,7 @@ def _finish_kernel(
         of_step(totals, n - start, STEPS),
         of_step(draft_tops, n - start, STEPS),
         of_step(draft_totals, n - start, STEPS),
+        tiles,
         vocabulary,
         KIND,
         COLUMNS,

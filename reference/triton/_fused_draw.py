@@ -48,14 +48,14 @@ def accepted_of(accepted, drafts, COLUMNS: tl.constexpr):
 
 
 @triton.jit
-def tile_masses(chunks, slot, top, scale, TILES: tl.constexpr):
-    """Return the mass of every tile of a row relative to its top, [TILES] float64."""
+def load_tiles(chunks, slot, TILES: tl.constexpr):
+    """Return the weight of every tile of a row and the maximum that it is relative to, [TILES]."""
     tile = tl.arange(0, TILES)
     mask = tile < chunks.splits * (CHUNK // TILE)
     at = slot * chunks.splits
-    chunk_top = tl.load(chunks.top + at + tile // (CHUNK // TILE), mask=mask, other=float("-inf"), cache_modifier=".cg")
+    tops = tl.load(chunks.top + at + tile // (CHUNK // TILE), mask=mask, other=float("-inf"), cache_modifier=".cg")
     sums = tl.load(chunks.tiles + at * (CHUNK // TILE) + tile, mask=mask, other=0.0, cache_modifier=".cg")
-    return (sums * weights_of(chunk_top, top, scale)).to(tl.float64)
+    return sums, tops
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def cumulative(masses, TILES: tl.constexpr):
 
 @triton.jit
 def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexpr):
-    """Tokens by inverse CDF at the numbers `u`, never `hole`, and their weights."""
+    """Tokens by inverse CDF at the numbers `u`, never `hole`."""
     tile = tl.arange(0, TILES)
     lane = tl.arange(0, TILE)
     sums, mass, last = tiles
@@ -81,7 +81,7 @@ def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexp
     sums = tl.cumsum(weight.to(tl.float64), axis=1)
     last = tl.max(tl.where(weight > 0.0, lane[None, :], 0), axis=1)
     at = tl.minimum(tl.sum((sums <= rest[:, None]).to(tl.int32), axis=1), last)
-    return (found * TILE + at).to(tl.int64), tl.sum(tl.where(lane[None, :] == at[:, None], weight, 0.0), axis=1)
+    return (found * TILE + at).to(tl.int64)
 
 
 @triton.jit
@@ -131,10 +131,12 @@ def draw_residual(
     turn = tl.zeros((), tl.int32)
     while (token < 0) & (turn < TRIALS // CANDIDATES):
         u, v = trial_numbers(seed, pos, step, turn * CANDIDATES + lane)
-        candidates, weight = draw(tiles, u, target, row, -1, top, scale, vocabulary, TILES)
+        candidates = draw(tiles, u, target, row, -1, top, scale, vocabulary, TILES)
+        # A second load, beside the draft's logit, costs less than picking the weight out of its tile.
+        x = load_kept(target, row, candidates, candidates < vocabulary)
         y = load_logits(start, draft.id_stride, candidates, candidates < vocabulary)
         q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
-        p = weight / total
+        p = weights_of(x, top, scale) / total
         passes = v * p < p - q
         chosen = tl.min(tl.where(passes, lane, CANDIDATES), axis=0)
         token = tl.max(tl.where(lane == chosen, candidates, -1), axis=0)
@@ -164,15 +166,13 @@ def draw_residual(
                     token = tl.where(last >= 0, begin + at.to(tl.int64), token)
                 before += tl.sum(left, axis=0)
         else:
-            whole, _weight = draw(tiles, numbers, target, row, -1, top, scale, vocabulary, TILES)
-            token = tl.max(whole, axis=0)
+            token = tl.max(draw(tiles, numbers, target, row, -1, top, scale, vocabulary, TILES), axis=0)
     return token
 
 
 @triton.jit
 def finish(
     out,
-    chunks,
     target,
     draft,
     requests,
@@ -186,6 +186,7 @@ def finish(
     total,
     draft_top,
     draft_total,
+    tiles,
     vocabulary,
     KIND: tl.constexpr,
     COLUMNS: tl.constexpr,
@@ -204,7 +205,8 @@ def finish(
             pos = tl.load(requests.pos + row)
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
             is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
-            masses = tile_masses(chunks, request * requests.columns + n, top, scale, TILES)
+            sums, tops = tiles
+            masses = (sums * weights_of(tops, top, scale)).to(tl.float64)
             hole = tl.full((), -1, tl.int64)
             if KIND == ONE_HOT:  # noqa: SIM102
                 if is_residual:
@@ -240,8 +242,7 @@ def finish(
                     )
             if (KIND == ONE_HOT) | (not is_residual):
                 u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
-                tiles = cumulative(masses, TILES)
-                tokens, _weight = draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES)
+                tokens = draw(cumulative(masses, TILES), u, target, row, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
     value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
     sampled = out.sampled + request * out.sampled_stride_0 + step.to(tl.int64) * out.sampled_stride_1
