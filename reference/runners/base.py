@@ -88,6 +88,8 @@ class BaseRunner(ABC):
         self._tokenizer: Any = None
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
+        self.vocab_size: int = self._model.config.vocab_size
+        """V, the number of tokens of the target."""
         self._lora = LoraAdapters(options.lora_adapters, self._model) if options.lora_adapters else None
         self._recurrent = self._make_recurrent_states()
         tree = options.speculative_token_tree
@@ -142,12 +144,6 @@ class BaseRunner(ABC):
     @abstractmethod
     def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
         """Return the callable of a loaded head."""
-
-    @property
-    def vocab_size(self) -> int:
-        """V, the number of tokens of the target."""
-        size: int = self._model.config.vocab_size
-        return size
 
     # Loading
 
@@ -266,12 +262,13 @@ class BaseRunner(ABC):
         states = [state for states in samples for state in states]
         self._scheduler.waiting.extend(states)
         with torch.inference_mode():
-            while any(state.finish_reason is None for state in states):
+            while any(state.finish_reason is None for state in reversed(states)):  # the last ones end last
                 self.step(on_emit)
             if self._step_graphs is not None:
                 self._step_graphs.settle()
         return [
-            replace(first.result(), samples=tuple(state.result() for state in others)) for first, *others in samples
+            replace(first.result(), samples=tuple(state.result() for state in others)) if others else first.result()
+            for first, *others in samples
         ]
 
     def metrics(self) -> SpeculationMetrics:
