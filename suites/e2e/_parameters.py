@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from verispec import fixtures
-from verispec.cases.request_parameters import distribution, possible, processed, slack_after
+from verispec.cases.request_parameters import distribution, is_possible, processed, slack_after
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.engines.protocol.grammar import TransitionTable
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
@@ -211,8 +211,8 @@ def check_tokens(model: ReferenceModel, request: GenerationRequest, result: Gene
                 message = f"{where}; expected {best}, ahead by {margin:.3g} where rounding explains {slack():.2g}"
                 raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details={"position": i, "argmax": best}))
         else:
-            inside = possible(row, request)[token] or possible(row, request, slack())[token]
-            require(bool(inside), f"{where}, outside of its min-p, top-k or top-p")
+            inside = is_possible(row, request, token) or is_possible(row, request, token, slack())
+            require(inside, f"{where}, outside of its min-p, top-k or top-p")
         if best != rows[i].argmax() or not request.greedy:
             changed.append(i)
     _check_end(request, result, stops, what)

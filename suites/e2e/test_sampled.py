@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,10 +53,14 @@ LENGTH = 48
 TEXTS = 32
 
 
-def sampled(prompts: Any, seed: int, limits: str) -> list[GenerationRequest]:
-    """Return requests with a short prompt and a seed each, so that most rows of the reference model are tested."""
+def sampled(prompts: Any, trial: Trial, number: int, draft: str, limits: str) -> list[GenerationRequest]:
+    """Return requests with a short prompt and a seed each, so that most rows of the reference model are tested.
+
+    Cases with the same drafter and limits have the same texts in round `number`: the reference model reads them once.
+    """
+    seed = random.Random(f"{trial.run_seed}/{draft}/{limits}").getrandbits(31) + 1000 * number
     return [
-        GenerationRequest(p[:16], max_tokens=LENGTH, ignore_eos=True, seed=seed % 2**31 + n, **LIMITS[limits])
+        GenerationRequest(p[:16], max_tokens=LENGTH, ignore_eos=True, seed=seed + n, **LIMITS[limits])
         for n, p in enumerate(prompts)
     ]
 
@@ -91,13 +96,14 @@ def check_texts(
     def step() -> None:
         nonlocal rounds
         texts = prompts[:TEXTS]
-        asked = sampled(texts, trial.seed + 1000 * rounds, limits)
+        asked = sampled(texts, trial, rounds, draft, limits)
         rounds += 1
         results = generator.generate(asked)
         if drafter is not None:
             drafter.announce(texts_of(asked, results))
+        rounding = reference_model(TARGET).rounding_of_all(texts_of(asked, results))
         for request, result in zip(asked, results, strict=True):
-            add_text(model, request, result, draft, drafter)
+            add_text(model, request, result, draft, drafter, rounding)
 
     trial.collect(model.evidence, cap * 3 // 4, step)  # Places at a cut are left out; one round is enough.
 
@@ -110,9 +116,23 @@ def texts_of(
 
 
 def add_text(
-    model: GivenText, request: GenerationRequest, result: GenerationResult, draft: str, drafter: ReferenceModel | None
+    model: GivenText,
+    request: GenerationRequest,
+    result: GenerationResult,
+    draft: str,
+    drafter: ReferenceModel | None,
+    rounding: float,
 ) -> None:
-    """Judge one text; places whose top-p cut rounding may move are left out, unless what they emit is excluded."""
+    """Judge one text; places whose top-p cut rounding may move are left out, unless what they emit is excluded.
+
+    Args:
+        model: evidence of the texts.
+        request: request of the text.
+        result: its result.
+        draft: name of the drafter.
+        drafter: model whose distributions the drafts have; None where they are unknown.
+        rounding: maximum error of a logit of the target.
+    """
     target, tokens = reference_model(TARGET), np.array(result.token_ids)
     p = wide = target.distributions(request, result.token_ids)
     judged = np.ones(len(tokens), bool)
@@ -133,13 +153,12 @@ def add_text(
         if draft == ARGMAX:
             q = np.eye(q.shape[1])[q.argmax(axis=1)]
     kinds, verified = kinds_of(result.steps, len(tokens)) if result.steps else (None, None)
-    rounding = 2 * target.rounding(request.prompt_token_ids, result.token_ids) / request.temperature
     at = np.flatnonzero(judged)
     if not len(at):
         return
     rows = Rows(p[at], None if q is None else q[at])
     known = (None, None) if kinds is None or verified is None else (kinds[at], verified[at])
-    model.add(rows, np.arange(len(at)), tokens[at], *known, slack=rounding)
+    model.add(rows, np.arange(len(at)), tokens[at], *known, slack=2 * rounding / request.temperature)
 
 
 SEQUENCES = 4000
@@ -197,11 +216,13 @@ def test_first_drafts_are_accepted_at_the_overlap(
     drafter = reference_head(folder, TARGET) if name in ("eagle3", "mtp") else reference_model(folder)
     rates = Rates(trial.weight, trial.seed, "first drafts")
     for number in range(trial.size(1)):
-        asked = sampled(prompts[:TEXTS], trial.seed + 1000 * number, limits)
+        asked = sampled(prompts[:TEXTS], trial, number, draft, limits)
         results = stepped(load(draft), asked)
-        drafter.announce(texts_of(asked, results))
+        texts = texts_of(asked, results)
+        drafter.announce(texts)
+        rounding = sum(model.rounding_of_all(texts) for model in (reference_model(TARGET), drafter))
         for request, result in zip(asked, results, strict=True):
-            add_first_drafts(rates, request, result, drafter, certain=draft == ARGMAX)
+            add_first_drafts(rates, request, result, drafter, rounding, certain=draft == ARGMAX)
         if rates.evidence.failed:
             break
     require(rates.evidence.count > 0, "no step had a draft", Kind.LAW)
@@ -242,9 +263,24 @@ def test_drafts_of_the_target_itself_are_accepted(load: Load, tiny: dict[str, Pa
 
 
 def add_first_drafts(
-    rates: Rates, request: GenerationRequest, result: GenerationResult, drafter: ReferenceModel, *, certain: bool
+    rates: Rates,
+    request: GenerationRequest,
+    result: GenerationResult,
+    drafter: ReferenceModel,
+    rounding: float,
+    *,
+    certain: bool,
 ) -> None:
-    """Judge the first draft of every step of one text; `certain` drafts have probability 1."""
+    """Judge the first draft of every step of one text.
+
+    Args:
+        rates: evidence of the drafts.
+        request: request of the text.
+        result: its result.
+        drafter: model of the drafts.
+        rounding: maximum error of a logit of the target and of one of the drafter, together.
+        certain: True if drafts have probability 1.
+    """
     place, places, accepted = 0, [], []
     for step in result.steps:
         if step.drafted and place < len(result.token_ids):
@@ -257,10 +293,7 @@ def add_first_drafts(
     p, q = (model.distributions(request, result.token_ids, places) for model in models)
     if certain:
         q = np.eye(q.shape[1])[q.argmax(axis=1)]
-    errors = [
-        model.rounding(request.prompt_token_ids, result.token_ids) for model in (reference_model(TARGET), drafter)
-    ]
-    rates.add(np.minimum(p, q).sum(axis=1), np.array(accepted), slack=sum(errors) / request.temperature)
+    rates.add(np.minimum(p, q).sum(axis=1), np.array(accepted), slack=rounding / request.temperature)
 
 
 ROUNDS = 6
