@@ -87,7 +87,7 @@ def flatten_step(
             nodes = np.arange(part.num_drafts + 1)
             depths[end - len(nodes) : end] += tree.depths[nodes] - nodes
         position_ids = upload(depths)
-        queries = TreeQueries(upload(roots), upload(tree.sees))
+        queries = TreeQueries(upload(roots), upload(tree.sees), position_ids)
     seq_lens = computed + lens
     return StepInputs(
         token_ids=upload(token_ids.astype(np.int32)),
