@@ -50,6 +50,8 @@ Of 32 texts of 48 tokens at temperatures of 0.6 and 1, one had 2.4 times the med
 EVERY = 16
 """Of so many texts one is measured."""
 
+CONTINUED = 2048
+"""Tokens of texts that are continued together: each step reads all weights."""
 TOGETHER = 512
 """Tokens that are read in one pass: their activations stay in a fast cache."""
 
@@ -236,7 +238,7 @@ def greedy_texts(folder: Path, prompts: Sequence[tuple[int, ...]], length: int) 
             alike[len(prompt)][prompt] = None
     options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
     for before, group in alike.items():
-        for part in batched(group, max(TOGETHER // (before + length), 1)):
+        for part in batched(group, max(CONTINUED // (before + length), 1)):
             with _quiet():
                 ids = torch.tensor(part)
                 output = model(folder, torch.float64).generate(ids, attention_mask=torch.ones_like(ids), **options)
