@@ -259,7 +259,7 @@ class TokenShare:
     @property
     def fits(self) -> bool:
         """True if the number is within a standard deviation and one, so that more texts may be left out."""
-        return abs(self.seen - self.expected) <= 1 + self.variance**0.5
+        return abs(self.seen - self.expected) <= 1 + float(np.sqrt(self.variance))
 
     def check(self) -> None:
         """Check the number within Freedman's bound for `SURE`.

@@ -105,7 +105,7 @@ def check_acceptance(
 ) -> None:
     """Check that the accepted drafts of the first verification have the probabilities of the given options."""
     request = GenerationRequest((1, 5, 2), max_tokens=6, ignore_eos=True, temperature=2.0)
-    options = {"sampler": sampler, "rejection_sample_method": method, "max_num_seqs": MANY}
+    options: dict[str, Any] = {"sampler": sampler, "rejection_sample_method": method, "max_num_seqs": MANY}
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], **options)
     exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX).sum(axis=0)
 

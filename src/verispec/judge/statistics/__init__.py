@@ -94,7 +94,7 @@ def fits(counts: Any, exact: Any, part: float) -> bool:
         return False
     seen, expected = _pooled(seen, probabilities, FEWEST_EXPECTED * part)
     if len(seen) < 2:
-        return np.count_nonzero(probabilities) == 1
+        return int(np.count_nonzero(probabilities)) == 1
     from scipy.special import chdtrc, xlogy
 
     statistic = 2.0 * float(xlogy(seen, seen / expected).sum()) / williams(expected)
