@@ -57,13 +57,27 @@ class Linear {
 struct PagedBatch {
   // `position` and `slot_mapping` have one entry per token. `query_start_loc` (with the end of the last request),
   // `seq_len` and the rows of `block_table` have one per request. No slot outside `num_slots` is accessed.
+  //
+  // With draft trees, `position` is the place of a node after its request's root, and `branch_position` that of its
+  // depth. `root` has the place of each request's root, negative without a tree. A node attends to the nodes that its
+  // row of `sees` [nodes, nodes] names.
   PagedBatch(uintptr_t position, uintptr_t slot_mapping, int64_t rows, uintptr_t query_start_loc, uintptr_t seq_len,
-             int64_t requests, uintptr_t block_table, int64_t blocks, int64_t block_size, int64_t num_slots);
+             int64_t requests, uintptr_t block_table, int64_t blocks, int64_t block_size, int64_t num_slots,
+             uintptr_t branch_position, uintptr_t root, uintptr_t sees, int64_t nodes);
 
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
   int64_t requests() const { return static_cast<int64_t>(first_slot.size()) - 1; }
 
-  std::vector<int64_t> positions;   // of each token
+  // True if the query of node `query` of a tree attends to the key of node `key`, both counted from the root.
+  bool is_seen(int64_t query, int64_t key) const {
+    return sees[std::min(query, nodes - 1) * nodes + std::min(key, nodes - 1)];
+  }
+
+  std::vector<int64_t> positions;   // of each token: how many keys it may see
+  std::vector<int64_t> rotations;   // positions that queries and keys rotate to
+  std::vector<int64_t> roots;       // per request; empty without trees
+  std::vector<bool> sees;
+  int64_t nodes;
   std::vector<int64_t> new_slots;   // slot of each token's keys and values; none if negative
   std::vector<int64_t> first_row;   // per request, and the end of the last one
   std::vector<int64_t> first_slot;  // in `slots`, per request, and the end of the last one

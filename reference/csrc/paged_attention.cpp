@@ -108,13 +108,22 @@ VERISPEC_CLONES void softmax(float* weights, int64_t count) {
 
 PagedBatch::PagedBatch(uintptr_t position, uintptr_t slot_mapping, int64_t rows, uintptr_t query_start_loc,
                        uintptr_t seq_len, int64_t requests, uintptr_t block_table, int64_t blocks, int64_t block_size,
-                       int64_t num_slots)
-    : first_slot{0} {
+                       int64_t num_slots, uintptr_t branch_position, uintptr_t root, uintptr_t visible, int64_t count)
+    : nodes(count), first_slot{0} {
   const auto* tokens = reinterpret_cast<const int64_t*>(position);
   const auto* places = reinterpret_cast<const int64_t*>(slot_mapping);
   const auto* starts = reinterpret_cast<const int32_t*>(query_start_loc);
   const auto* lens = reinterpret_cast<const int32_t*>(seq_len);
   positions.assign(tokens, tokens + rows);
+  rotations = positions;
+  if (nodes) {
+    const auto* depths = reinterpret_cast<const int64_t*>(branch_position);
+    const auto* places_of_roots = reinterpret_cast<const int64_t*>(root);
+    const auto* seen = reinterpret_cast<const bool*>(visible);
+    rotations.assign(depths, depths + rows);
+    roots.assign(places_of_roots, places_of_roots + requests);
+    sees.assign(seen, seen + nodes * nodes);
+  }
   for (int64_t t = 0; t < rows; ++t) new_slots.push_back(places[t] < num_slots ? places[t] : -1);
   for (int64_t b = 0; b <= requests; ++b) first_row.push_back(std::clamp<int64_t>(starts[b], 0, rows));
   for (int64_t b = 0; b < requests; ++b) {
@@ -131,9 +140,9 @@ PagedBatch::PagedBatch(uintptr_t position, uintptr_t slot_mapping, int64_t rows,
 void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& batch, float* cache) const {
   const int64_t width = 2 * num_kv_heads * head_dim, row_size = num_heads * head_dim + width;
   const int64_t per_kv = num_heads / num_kv_heads;
-  const auto place = [&](int64_t t) { return std::clamp<int64_t>(batch.positions[t], 0, num_positions - 1); };
   const auto turn = [&](float* to, const float* from, int64_t t, float by) {
-    rotate(to, from, cosine + place(t) * head_dim, sine + place(t) * head_dim, head_dim, by);
+    const int64_t position = std::clamp<int64_t>(batch.rotations[t], 0, num_positions - 1);
+    rotate(to, from, cosine + position * head_dim, sine + position * head_dim, head_dim, by);
   };
 
   for (int64_t t = 0; t < batch.rows(); ++t) {
@@ -154,7 +163,15 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
       const int64_t tokens = std::min(kTokens, batch.first_row[b + 1] - first);
       // Queries are in the order of heads, then tokens. `visit` calls for each of them and each block of keys. Slots
       // lie anywhere, so that the block after it is fetched meanwhile: after the last keys, the first values.
-      const auto count = [&](int64_t q) { return std::min(place(first + q % tokens) + 1, len); };
+      const auto place = [&](int64_t q) { return std::max<int64_t>(batch.positions[first + q % tokens], 0); };
+      const auto count = [&](int64_t q) { return std::min(place(q) + 1, len); };
+      const auto set_other_branches = [&](int64_t q, float weight) {
+        const int64_t root = batch.roots.empty() ? -1 : batch.roots[b];
+        if (root < 0) return;
+        for (int64_t j = root; j < count(q); ++j) {
+          if (!batch.is_seen(place(q) - root, j - root)) weights[q * len + j] = weight;
+        }
+      };
       const auto fetch = [&](int64_t j, int64_t part) {
         for (const int64_t* slot = slots + j; slot < slots + std::min(len, j + kKeys); ++slot) {
           const float* row = cache + *slot * width + part * width / 2;
@@ -184,7 +201,11 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
       visit(0, [&](int64_t q, const float* keys, int64_t j, int64_t n) {
         score(weights.data() + q * len + j, queries.data() + q * head_dim, keys, width, slots + j, n, head_dim);
       });
-      for (int64_t q = 0; q < num_heads * tokens; ++q) softmax(weights.data() + q * len, count(q));
+      for (int64_t q = 0; q < num_heads * tokens; ++q) {
+        set_other_branches(q, std::numeric_limits<float>::lowest());
+        softmax(weights.data() + q * len, count(q));
+        set_other_branches(q, 0);
+      }
       visit(1, [&](int64_t q, const float* keys, int64_t j, int64_t n) {
         mix(result(q), weights.data() + q * len + j, keys + width / 2, width, slots + j, n, head_dim);
       });
@@ -194,7 +215,10 @@ void PagedAttention::operator()(float* out, const float* qkv, const PagedBatch& 
 
 const Registration registration([](nb::module_& m) {
   nb::class_<PagedBatch>(m, "PagedBatch")
-      .def(nb::init<uintptr_t, uintptr_t, int64_t, uintptr_t, uintptr_t, int64_t, uintptr_t, int64_t, int64_t, int64_t>());
+      .def(nb::init<uintptr_t, uintptr_t, int64_t, uintptr_t, uintptr_t, int64_t, uintptr_t, int64_t, int64_t, int64_t,
+                    uintptr_t, uintptr_t, uintptr_t, int64_t>(),
+           nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+           nb::arg() = 0, nb::arg() = 0, nb::arg() = 0, nb::arg() = 0);
 });
 
 }  // namespace verispec

@@ -38,10 +38,12 @@ class TreeQueries:
     Attributes:
         roots: [B] int64 place of each request's root in its sequence, -1 without a tree.
         sees: [D, D] bool, True where the node of a row attends to that of a column.
+        positions: [T] int64 position of each token in its branch, to which queries and keys rotate.
     """
 
     roots: torch.Tensor
     sees: torch.Tensor
+    positions: torch.Tensor
 
     def hidden(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Return the keys [B, Q, K] of other branches, for places of queries [B, Q, 1] and of keys [K].
@@ -170,6 +172,7 @@ class PagedBatch:
             blocks,
             self.block_size,
             self.cache.num_slots,
+            *(() if (tree := self.tree) is None else _tree_arguments(tree)),
         )
 
 
@@ -177,6 +180,17 @@ def _address(tensor: torch.Tensor, dtype: torch.dtype) -> int:
     assert tensor.dtype == dtype and tensor.is_contiguous()
     address: int = tensor.data_ptr()
     return address
+
+
+def _tree_arguments(tree: TreeQueries) -> tuple[int, ...]:
+    """Return the addresses of the tensors of trees, and the number of nodes, for C++ kernels."""
+    nodes = len(tree.sees)
+    return (
+        _address(tree.positions, torch.int64),
+        _address(tree.roots, torch.int64),
+        _address(tree.sees, torch.bool),
+        nodes,
+    )
 
 
 def _visible_slots(block_table: torch.Tensor, seq_lens: torch.Tensor, num_keys: int, block_size: int) -> torch.Tensor:

@@ -85,7 +85,7 @@ class TreeProposer:
         # The nodes of a level that have children, with their requests; their logits are those of `logits`.
         owners = np.flatnonzero(step.num_drafts)
         nodes = np.zeros_like(owners)
-        logits = logits[torch.from_numpy((np.cumsum(lens) - 1)[owners])]
+        logits = logits[torch.from_numpy(owners)]
         for depth in range(1, int(tree.depths.max()) + 1):
             if not len(owners):
                 break
@@ -122,7 +122,7 @@ class TreeProposer:
         token_ids: np.ndarray,
         roots: np.ndarray | None,
     ) -> torch.Tensor:
-        """Run the model and return the logits of all tokens, [T, V].
+        """Run the model and return the logits of all nodes, [T, V], or of the last token of each sequence, [B, V].
 
         Args:
             block_table: [B, blocks] of the requests.
@@ -136,7 +136,7 @@ class TreeProposer:
         bounds = np.concatenate(([0], np.cumsum(lens)))
         ends = places[bounds[1:] - 1] + 1
         starts = torch.from_numpy(bounds.astype(np.int32)).to(device)
-        where = torch.from_numpy(places).to(device)
+        where, position_ids = (torch.from_numpy(array).to(device) for array in (places, positions))
         paged = PagedBatch(
             self._cache,
             slot_mapping(starts, where, block_table, self._block_size),
@@ -147,11 +147,12 @@ class TreeProposer:
             torch.from_numpy(ends.astype(np.int32)).to(device),
             ends,
             self._block_size,
-            None if roots is None else TreeQueries(torch.from_numpy(roots).to(device), self._sees),
+            None if roots is None else TreeQueries(torch.from_numpy(roots).to(device), self._sees, position_ids),
         )
         output = self._model(
             input_ids=torch.from_numpy(token_ids).to(device)[None],
-            position_ids=torch.from_numpy(positions).to(device)[None],
+            position_ids=position_ids[None],
+            logits_to_keep=0 if roots is not None else torch.from_numpy(bounds[1:] - 1).to(device),
             use_cache=False,
             paged=paged,
         )

@@ -81,6 +81,8 @@ class BaseRunner(ABC):
     speeds: Speeds
     recorder: Recorder | None = None
     """Records chains of drafting passes; None for platforms without graphs."""
+    fuses_trees: bool
+    """True if the platform's own kernels attend to the nodes of draft trees."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         self.options = options
@@ -88,12 +90,14 @@ class BaseRunner(ABC):
         self._tokenizer: Any = None
         self._dtype: torch.dtype = getattr(torch, options.dtype)
         self._model = self._load_model(target)
+        self.vocab_size: int = self._model.config.vocab_size
+        """V, the number of tokens of the target."""
         self._lora = LoraAdapters(options.lora_adapters, self._model) if options.lora_adapters else None
         self._recurrent = self._make_recurrent_states()
         tree = options.speculative_token_tree
         self._tree = DraftTree(tree) if tree is not None else None
-        hooked = self._lora is not None or self._recurrent is not None or self._tree is not None
-        self._forward = self._model if hooked else self._callable(self._model)
+        hooked = self._lora is not None or self._recurrent is not None
+        self._forward = self._model if hooked else self._callable_of(self._model)
         self.max_model_len = self._limit()
         num_blocks = pool_size(options, self.max_model_len)
         self.pool = BlockPool(num_blocks, options.block_size)
@@ -139,15 +143,12 @@ class BaseRunner(ABC):
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         """Return the callable of a loaded model: the model, or a faster equivalent of the platform."""
 
+    def _callable_of(self, model: PreTrainedModel) -> nn.Module:
+        return model if self._tree is not None and not self.fuses_trees else self._callable(model)
+
     @abstractmethod
     def _callable_head(self, head: Eagle3Head | MTPHead) -> Head:
         """Return the callable of a loaded head."""
-
-    @property
-    def vocab_size(self) -> int:
-        """V, the number of tokens of the target."""
-        size: int = self._model.config.vocab_size
-        return size
 
     # Loading
 
@@ -229,7 +230,7 @@ class BaseRunner(ABC):
         if self._tree is not None:
             check_tree_model(self._model)
             check_tree_model(model)
-            return TreeProposer(model, kept, self._tree, options.block_size)
+            return TreeProposer(self._callable_of(model), kept, self._tree, options.block_size)
         if options.parallel_drafting:
             return ParallelProposer(self._callable(model), kept, mask_token(options.draft), **chain)
         return DraftModelProposer(self._callable(model), kept, **chain)
@@ -266,12 +267,13 @@ class BaseRunner(ABC):
         states = [state for states in samples for state in states]
         self._scheduler.waiting.extend(states)
         with torch.inference_mode():
-            while any(state.finish_reason is None for state in states):
+            while any(state.finish_reason is None for state in reversed(states)):  # the last ones end last
                 self.step(on_emit)
             if self._step_graphs is not None:
                 self._step_graphs.settle()
         return [
-            replace(first.result(), samples=tuple(state.result() for state in others)) for first, *others in samples
+            replace(first.result(), samples=tuple(state.result() for state in others)) if others else first.result()
+            for first, *others in samples
         ]
 
     def metrics(self) -> SpeculationMetrics:

@@ -25,6 +25,7 @@ class CPURunner(BaseRunner):
 
     device = torch.device("cpu")
     speeds = CPU_SPEEDS
+    fuses_trees = True
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:
         return fuse(model, PARTS)

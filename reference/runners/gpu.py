@@ -21,6 +21,7 @@ class GPURunner(BaseRunner):
 
     device = torch.device("cuda")
     speeds = GPU_SPEEDS
+    fuses_trees = False
     recorder: Recorder | None = staticmethod(record_cuda_graph)
 
     def _callable(self, model: PreTrainedModel) -> nn.Module:

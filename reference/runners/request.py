@@ -46,6 +46,7 @@ class RequestState:
         blocks: KV blocks in the order of the sequence.
         decode: token ids to text, for stop strings; None where no text is wanted.
         grammar_state: state of the request's grammar after the output; drafts do not change it.
+        is_processed: True if the request changes its logits before temperature.
         slot: a number that no other running request has; -1 while it waits.
         acceptance: acceptance of its drafts so far.
         num_read: tokens that the drafter has read, where it reads them when it drafts.
@@ -75,6 +76,7 @@ class RequestState:
     decode: Callable[[Sequence[int]], str] | None = None
     grammar_state: Hashable = None
     finish_reason: FinishReason | None = None
+    is_processed: bool = False
     acceptance: Acceptance = field(default_factory=Acceptance)
     num_read: int = 0
     unread_states: list[tuple[torch.Tensor, int, int]] = field(default_factory=list)
@@ -101,6 +103,7 @@ class RequestState:
         stop = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else eos_token_ids)
         generator = torch.Generator(device).manual_seed(seed)
         state = cls(index, number, params, max_tokens, stop, seed, generator, tokens, len(prompt), decode=decode)
+        state.is_processed = params.grammar is not None or needs_processing(params)
         if params.grammar is not None:
             state.grammar_state = params.grammar.start()
         return state
@@ -108,7 +111,7 @@ class RequestState:
     @property
     def unprocessed(self) -> bool:
         """True if the request's tokens follow from the model's own logits, by temperature and limits alone."""
-        return self.params.logprobs is None and self.params.grammar is None and not needs_processing(self.params)
+        return self.params.logprobs is None and not self.is_processed
 
     @property
     def plain(self) -> bool:

@@ -227,7 +227,8 @@ def sampling_tensors(requests: Sequence[RequestState], logits: torch.Tensor) -> 
     params = [request.params for request in requests]
 
     def column(values: list[float], off: float, dtype: torch.dtype) -> torch.Tensor | None:
-        return None if all(value == off for value in values) else torch.tensor(values, dtype=dtype, device=device)
+        unused = values.count(off) == len(values)
+        return None if unused else torch.tensor(values, dtype=dtype, device=device)
 
     return SamplingTensors(
         temperature=torch.tensor([p.temperature for p in params], dtype=torch.float32, device=device),

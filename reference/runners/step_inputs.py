@@ -65,7 +65,7 @@ def flatten_step(
     ends = np.cumsum(lens)
     positions = np.arange(ends[-1]) + np.repeat(computed - (ends - lens), lens)
     token_ids = np.concatenate(
-        [request.tokens[start : start + count] for request, start, count in zip(requests, computed, lens, strict=True)]
+        [part.request.tokens[part.request.num_computed :][: part.num_tokens] for part in scheduled]
     )
     samples = [
         np.arange(end - part.num_drafts - 1, end)
@@ -87,7 +87,7 @@ def flatten_step(
             nodes = np.arange(part.num_drafts + 1)
             depths[end - len(nodes) : end] += tree.depths[nodes] - nodes
         position_ids = upload(depths)
-        queries = TreeQueries(upload(roots), upload(tree.sees))
+        queries = TreeQueries(upload(roots), upload(tree.sees), position_ids)
     seq_lens = computed + lens
     return StepInputs(
         token_ids=upload(token_ids.astype(np.int32)),

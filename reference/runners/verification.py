@@ -44,17 +44,18 @@ def verify(sampling: Sampling, logits: torch.Tensor, parts: Sequence[Scheduled],
     logits = logits.float()
     wanted = [request.params.logprobs for request in requests]
     raw = logits.clone() if any(count is not None for count in wanted) and logprobs_mode == "raw" else logits
-    drafts = [part.draft_token_ids.tolist() for part in parts]
-    histories = [
-        TokenHistory(
-            request.params,
-            request.output_token_ids.tolist(),
-            request.stop_token_ids,
-            request.grammar_rows(proposed, logits.shape[1]),
-        )
-        for request, proposed in zip(requests, drafts, strict=True)
-    ]
-    process_logits(logits, histories, drafts)
+    if any(request.is_processed for request in requests):
+        drafts = [part.draft_token_ids.tolist() for part in parts]
+        histories = [
+            TokenHistory(
+                request.params,
+                request.output_token_ids.tolist(),
+                request.stop_token_ids,
+                request.grammar_rows(proposed, logits.shape[1]),
+            )
+            for request, proposed in zip(requests, drafts, strict=True)
+        ]
+        process_logits(logits, histories, drafts)
     sampled = sampling.sample(logits, parts)
     emitted = _emitted(sampled)
     return Verified(sampled, emitted, gather_logprobs(raw, emitted, [part.num_drafts for part in parts], wanted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -102,6 +102,9 @@ MANY = 224
 """`max_num_seqs` of cases that ask thousands of short requests of a small model: 14 times fewer steps than with the
 default of 16. Drafts of all of them, a tree's eight nodes too, fit the default budget of 2,048 tokens."""
 
+PARTS = 3
+"""Calls that a large sample takes at most."""
+
 CUT, CHUNKS = "budget of 10 for three", "chunks of 5"
 LAYOUTS = ["blocks of 32, chunks of 24", "preemption"]
 
@@ -150,6 +153,28 @@ def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dic
 def greedy(prompts: Sequence[Sequence[int]], length: int) -> list[GenerationRequest]:
     """Return requests for `length` greedy tokens that ignore the end-of-sequence token."""
     return [GenerationRequest(tuple(p), max_tokens=length, ignore_eos=True) for p in prompts]
+
+
+def sampled_in_parts(
+    generator: Generator,
+    requests: Sequence[GenerationRequest],
+    fits: Callable[[Sequence[GenerationResult], float], bool],
+) -> list[GenerationResult]:
+    """Return the results of the first requests, as many as a test of their distribution needs.
+
+    Args:
+        generator: the engine's.
+        requests: the whole sample.
+        fits: function of the results so far and their part of the sample; True if the rest may be left out, which may
+            not fail (`verispec.judge.statistics.fits`).
+    """
+    size = -(-len(requests) // PARTS)
+    results: list[GenerationResult] = []
+    for start in range(0, len(requests), size):
+        results += generator.generate(requests[start : start + size])
+        if len(results) < len(requests) and fits(results, len(results) / len(requests)):
+            break
+    return results
 
 
 def counted(

@@ -50,7 +50,9 @@ def test_a_neighbours_limit_is_not_ones_own(load: Load, prompts: Any, seed: int,
         for n, prompt in enumerate(prompts[:12])
     ]
     expected, seen = 0.0, 0
-    for request, result in list(zip(asked, load(draft).generate(asked), strict=True))[::2]:
+    pairs = list(zip(asked, load(draft).generate(asked), strict=True))[::2]
+    reference_model(TARGET).announce((request.prompt_token_ids, result.token_ids) for request, result in pairs)
+    for request, result in pairs:
         free, limited = (
             reference_model(TARGET).distributions(own, result.token_ids)
             for own in (request, replace(request, **NARROW[parameter]))

@@ -62,21 +62,34 @@ def test_drafts_of_small_steps_are_counted(load: Load, prompts: Any) -> None:
 def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any, draft: str) -> None:
     """The measured prompts, lengths and K again: the same text, except after a tie within rounding.
 
-    Steps after a changed tie are new draws at worst, so the difference of two rates is within Hoeffding's bound.
+    Steps after a changed tie are new draws at worst, so the difference of two rates is within Hoeffding's bound. A
+    quarter or half of the prompts does where all rates are within half of it, which fails nothing.
     """
     facts = fixtures.provenance()
     measured = {**facts["acceptance"], **facts["parallel_and_mtp"]["acceptance"]}
     trained = measured["parallel" if draft == PARALLEL else draft.partition(" ")[0]]
-    _, metrics = counted(load(draft, max_num_seqs=len(prompts)), greedy(prompts, facts["recipe"]["measured_length"]))
-    require(metrics.num_drafts > 0, "no draft was verified")
-    rates = metrics.acceptance_per_position
-    tests = 2 * len(rates) / p_value_level()  # Both sides of every position share the level.
-    bound = float(np.sqrt(np.log(tests) / 2 * (1 / metrics.num_drafts + 1 / trained["steps"])))
-    for place, (rate, wanted) in enumerate(zip(rates, trained["acceptance_by_position"], strict=True), start=1):
+    wanted = trained["acceptance_by_position"]
+    tests = 2 * len(wanted) / p_value_level()  # Both sides of every position share the level.
+
+    def bound(steps: int) -> float:
+        return float(np.sqrt(np.log(tests) / 2 * (1 / steps + 1 / trained["steps"])))
+
+    generator = load(draft, max_num_seqs=len(prompts))
+    counted(generator, greedy(prompts[:1], 4))
+    before = generator.metrics()
+    for part in (prompts[1::4], prompts[3::4], prompts[::2]):
+        generator.generate(greedy(part, facts["recipe"]["measured_length"]))
+        metrics = generator.metrics().since(before)
+        require(metrics.num_drafts > 0, "no draft was verified")
+        rates = metrics.acceptance_per_position
+        if all(abs(rate - own) <= bound(trained["steps"]) / 2 for rate, own in zip(rates, wanted, strict=True)):
+            return
+    limit = bound(metrics.num_drafts)
+    for place, (rate, own) in enumerate(zip(rates, wanted, strict=True), start=1):
         require(
-            abs(rate - wanted) <= bound,
-            f"draft {place} is accepted in {rate:.3f} of the steps, when trained in {wanted:.3f}; "
-            f"rounding explains {bound:.3f}",
+            abs(rate - own) <= limit,
+            f"draft {place} is accepted in {rate:.3f} of the steps, when trained in {own:.3f}; "
+            f"rounding explains {limit:.3f}",
             Kind.LAW,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,20 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
-from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics import assert_distribution, fits
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._lookup import ambiguous_prompts
-from verispec.suites.e2e._reference_model import reference_model
+from verispec.suites.e2e._reference_model import Array, reference_model
 from verispec.suites.e2e._setups import (
     ARGMAX,
+    MANY,
     Load,
     NotTold,
     counted,
     first_verification,
     greedy,
     require,
+    sampled_in_parts,
     with_steps,
 )
 from verispec.suites.e2e.test_trees import probe
@@ -103,13 +105,16 @@ def check_acceptance(
 ) -> None:
     """Check that the accepted drafts of the first verification have the probabilities of the given options."""
     request = GenerationRequest((1, 5, 2), max_tokens=6, ignore_eos=True, temperature=2.0)
-    generator = load(
-        draft, target=tiny["target"], drafter=tiny["draft"], sampler=sampler, rejection_sample_method=method
-    )
-    results = with_steps(generator.generate([replace(request, seed=n) for n in range(count)]))
-    seen = np.bincount([first_verification(result).accepted for result in results], minlength=4)
+    options: dict[str, Any] = {"sampler": sampler, "rejection_sample_method": method, "max_num_seqs": MANY}
+    generator = load(draft, target=tiny["target"], drafter=tiny["draft"], **options)
     exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX).sum(axis=0)
-    assert_distribution(seen.tolist(), exact, f"drafts accepted with {draft}, {method} verification")
+
+    def counts_of(results: Sequence[GenerationResult]) -> Array:
+        return np.bincount([first_verification(result).accepted for result in with_steps(results)], minlength=4)
+
+    asked = [replace(request, seed=n) for n in range(count)]
+    results = sampled_in_parts(generator, asked, lambda results, part: fits(counts_of(results), exact, part))
+    assert_distribution(counts_of(results).tolist(), exact, f"drafts accepted with {draft}, {method} verification")
 
 
 def synthetic_acceptance_rates(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
-from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics import assert_distribution, fits
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import (
     FORKS,
@@ -23,11 +24,11 @@ from verispec.suites.e2e._setups import (
     greedy,
     require,
     require_accepted_drafts,
+    sampled_in_parts,
     with_steps,
 )
-from verispec.suites.e2e._tiny import VOCAB
 from verispec.suites.e2e.test_draft_schedules import ARRIVING
-from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_law
+from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_counts, sequence_law
 
 TREES: dict[str, tuple[tuple[int, ...], ...]] = {
     "wide": ((0,), (1,), (2,)),
@@ -115,13 +116,10 @@ def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, 
         for n in range(SEQUENCES)
     ]
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
-    results = generator.generate(asked)
+    exact = sequence_law(tiny["target"], asked[0]).ravel()
+    results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
     require_accepted_drafts(results)
-    counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
-    for result in results:
-        counts[tuple(result.token_ids)] += 1
-    exact = sequence_law(tiny["target"], asked[0])
-    assert_distribution(counts.ravel().tolist(), exact.ravel(), "sequences of three tokens")
+    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens")
 
 
 UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -145,14 +143,16 @@ def test_each_request_has_its_own_law(load: Load, tiny: dict[str, Path], seed: i
     ]
     asked = [replace(kinds[n % 2], seed=seed + n) for n in range(SEQUENCES)]
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
-    results = generator.generate(asked)
+    exact = [sequence_law(tiny["target"], kind).ravel() for kind in kinds]
+
+    def fit(results: Sequence[GenerationResult], part: float) -> bool:
+        return all(fits(sequence_counts(results[n::2]), law, part) for n, law in enumerate(exact))
+
+    results = sampled_in_parts(generator, asked, fit)
     require_accepted_drafts(results)
-    for n, kind in enumerate(kinds):
-        counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
-        for result in results[n::2]:
-            counts[tuple(result.token_ids)] += 1
-        exact = sequence_law(tiny["target"], kind)
-        assert_distribution(counts.ravel().tolist(), exact.ravel(), f"sequences of every second request, from {n}")
+    for n, law in enumerate(exact):
+        counts = sequence_counts(results[n::2])
+        assert_distribution(counts.tolist(), law, f"sequences of every second request, from {n}")
 
 
 @case("GEN-44", tree=["forks"], batch="mixed", reach=REACH, quick=False)

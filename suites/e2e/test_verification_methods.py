@@ -19,12 +19,21 @@ from verispec.engines.protocol.generation import (
     SpeculativeStep,
 )
 from verispec.judge import Inconclusive
-from verispec.judge.statistics import assert_distribution
+from verispec.judge.statistics import assert_distribution, fits
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import Setting, TokenShare, check_distribution, check_tokens
-from verispec.suites.e2e._reference_model import continuations, greedy_text, reference_model
-from verispec.suites.e2e._setups import ARGMAX, MANY, Load, counted, first_verification, require, with_steps
+from verispec.suites.e2e._reference_model import Array, continuations, greedy_text, reference_model
+from verispec.suites.e2e._setups import (
+    ARGMAX,
+    MANY,
+    Load,
+    counted,
+    first_verification,
+    require,
+    sampled_in_parts,
+    with_steps,
+)
 from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
@@ -67,25 +76,35 @@ def test_drafts_are_accepted_as_the_method_says(
         max_num_seqs=MANY,
     )
     with_steps(generator.generate(asked[:1]))
-    counts = np.zeros((VOCAB, 4), dtype=np.int64)
     laws = distribution(continuations(tiny["target"], request.prompt_token_ids, 3), request)
-    after = TokenShare("steps behind the rejection of draft j begin with token j")
-    for result in with_steps(generator.generate(asked)):
-        step = first_verification(result)
-        require(step.drafted == 3, f"the first verification has {step.drafted} drafts, expected 3")
-        counts[result.token_ids[0], step.accepted] += 1
-        place = 1
-        for step in result.steps[1:]:
-            place += step.accepted + 1
-            if place > 3:  # The laws reach no further.
-                break
-            if step.accepted < step.drafted:
-                law = laws[(*result.token_ids[:place], 0)[:3]][place]
-                after.add(np.where(np.arange(VOCAB) == step.accepted, law, 0.0), result.token_ids[place])
+    exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX).ravel()
+
+    def tables(results: Sequence[GenerationResult]) -> tuple[Array, TokenShare]:
+        """Return the counts of first tokens and accepted drafts, and of tokens behind a rejection."""
+        counts = np.zeros((VOCAB, 4), dtype=np.int64)
+        after = TokenShare("steps behind the rejection of draft j begin with token j")
+        for result in with_steps(results):
+            step = first_verification(result)
+            require(step.drafted == 3, f"the first verification has {step.drafted} drafts, expected 3")
+            counts[result.token_ids[0], step.accepted] += 1
+            place = 1
+            for step in result.steps[1:]:
+                place += step.accepted + 1
+                if place > 3:  # The laws reach no further.
+                    break
+                if step.accepted < step.drafted:
+                    law = laws[(*result.token_ids[:place], 0)[:3]][place]
+                    after.add(np.where(np.arange(VOCAB) == step.accepted, law, 0.0), result.token_ids[place])
+        return counts.ravel(), after
+
+    def fit(results: Sequence[GenerationResult], part: float) -> bool:
+        counts, after = tables(results)
+        return after.fits and fits(counts, exact, part)
+
+    counts, after = tables(sampled_in_parts(generator, asked, fit))
     after.check()
-    exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX)
     what = f"first tokens and drafts accepted after them by {method} verification"
-    assert_distribution(counts.ravel().tolist(), exact.ravel(), what)
+    assert_distribution(counts.tolist(), exact, what)
 
 
 @case(
@@ -190,14 +209,17 @@ def test_rates_do_not_depend_on_the_draft(load: Load, tiny: dict[str, Path], see
         max_num_seqs=MANY,
     )
     with_steps(generator.generate([request]))
-    counts = np.zeros(VOCAB, dtype=np.int64)
     asked = [replace(request, seed=seed % 2**31 + n) for n in range(SEQUENCES)]
-    for result in with_steps(generator.generate(asked)):
-        if first_verification(result).accepted:
-            counts[result.token_ids[1]] += 1
     first = reference_model(tiny["target"]).distributions(request, (0,))[0]
     drafts = [reference_model(tiny["draft"]).distributions(request, (token, 0))[1] for token in range(VOCAB)]
-    assert_distribution(counts.tolist(), first @ np.stack(drafts), "second tokens that were accepted as drafts")
+    exact = first @ np.stack(drafts)
+
+    def counts_of(results: Sequence[GenerationResult]) -> Array:
+        drafted = [result.token_ids[1] for result in with_steps(results) if first_verification(result).accepted]
+        return np.bincount(drafted, minlength=VOCAB)
+
+    results = sampled_in_parts(generator, asked, lambda results, part: fits(counts_of(results), exact, part))
+    assert_distribution(counts_of(results).tolist(), exact, "second tokens that were accepted as drafts")
 
 
 def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]) -> None:

@@ -11,7 +11,6 @@ import torch
 from runner_mutants import engine_with
 
 from verispec.engines.protocol.generation import LoadOptions
-from verispec.reference.models.attention import TreeQueries
 from verispec.reference.runners import base
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.scheduler import Scheduled
@@ -26,7 +25,7 @@ class BranchesSeen(CPURunner):
         inputs = super()._prepare(scheduled)
         tree = inputs.paged.tree
         if tree is not None:
-            inputs.paged.tree = TreeQueries(tree.roots, torch.ones_like(tree.sees))
+            inputs.paged.tree = replace(tree, sees=torch.ones_like(tree.sees))
         return inputs
 
 
@@ -47,6 +46,9 @@ class PositionsOfPlaces(CPURunner):
 
     def _prepare(self, scheduled: Sequence[Scheduled]) -> StepInputs:
         inputs = super()._prepare(scheduled)
+        tree = inputs.paged.tree
+        if tree is not None:
+            inputs.paged.tree = replace(tree, positions=inputs.positions)
         return replace(inputs, position_ids=inputs.positions)
 
 

@@ -11,10 +11,11 @@ from fused_models import BLOCK, KINDS, SIZES, VOCAB, assert_same, at, make
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from verispec.reference.models import Eagle3Head
-from verispec.reference.models.attention import ATTENTION, PagedBatch
+from verispec.reference.models.attention import ATTENTION, PagedBatch, TreeQueries
 from verispec.reference.models.fused import FusedHead, FusedModel, fuse, fuse_head
 from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.models.kv_cache import KVCache
+from verispec.reference.proposers.tree import DraftTree
 from verispec.reference.runners.slots import slot_mapping
 
 BOUNDS = ([(0, 30), (0, 1), (0, 60)], [(30, 37), (1, 5), (60, 61)])
@@ -91,6 +92,36 @@ def test_threads_share_the_work_and_change_nothing() -> None:
         paged = PagedBatch(cache, slots, positions, table, lens.numpy(), starts, lens, lens.numpy(), BLOCK)
         logits.append(fast(input_ids=token_ids, paged=paged).logits)
     assert torch.equal(logits[0], logits[1]) and torch.equal(logits[0], logits[2])
+
+
+def test_nodes_of_trees_see_their_own_branch() -> None:
+    """Requests with a tree, with the first nodes of one, and without; as by torch, which has a mask of its own."""
+    model = make(*KINDS["llama"])
+    model.set_attn_implementation(ATTENTION)
+    tree = DraftTree(((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0)))
+    sequences, nodes = (21, 9, 14), (7, 4, 1)
+    table = torch.arange(1, 25, dtype=torch.int32).view(3, 8)
+    results = []
+    for run in (fuse(model, PARTS), model):
+        cache = KVCache(model.config, 2, 25 * BLOCK, torch.float32, torch.device("cpu"))
+        for starting in (True, False):
+            lens = np.array([length - 1 for length in sequences] if starting else nodes)
+            places = [
+                np.arange(n) if starting else length - 1 + np.arange(n)
+                for length, n in zip(sequences, lens, strict=True)
+            ]
+            depths = [at if starting else at[0] + tree.depths[: len(at)] for at in places]
+            where, branch = (torch.from_numpy(np.concatenate(parts)) for parts in (places, depths))
+            starts = torch.from_numpy(np.concatenate(([0], lens.cumsum())).astype(np.int32))
+            ends = np.array([at[-1] + 1 for at in places], dtype=np.int32)
+            roots = torch.tensor([20, 8, -1])
+            queries = None if starting else TreeQueries(roots, torch.from_numpy(tree.sees), branch)
+            slots = slot_mapping(starts, where, table, BLOCK)
+            paged = PagedBatch(cache, slots, where, table, lens, starts, torch.from_numpy(ends), ends, BLOCK, queries)
+            token_ids = (7 * where + branch) % VOCAB
+            output = run(input_ids=token_ids[None], position_ids=branch[None], use_cache=False, paged=paged)
+        results.append(output.logits[0])
+    assert_same(*results)
 
 
 def test_what_is_outside_of_the_cache_is_not_touched() -> None:

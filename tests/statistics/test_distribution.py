@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import tables
 from scipy import stats
 
 from verispec.judge import Inconclusive, Mismatch
-from verispec.judge.statistics import assert_distribution, binomial_p_value, binomial_tail
+from verispec.judge.statistics import assert_distribution, binomial_p_value, binomial_tail, fits
 from verispec.judge.statistics.budget import allow_p_values
 
 
@@ -46,6 +47,45 @@ def test_a_deviation_fails() -> None:
         assert_distribution([600, 400], [0.5, 0.5], "coins")
     with pytest.raises(Mismatch, match="at 7 degrees of freedom"):
         assert_distribution([160, 40, 100, 100, 100, 100, 100, 100], [0.125] * 8, "dice")
+
+
+def ended(exact: np.ndarray, drawn: np.ndarray, seed: int) -> tuple[float, float, float]:
+    """Return how often 3,000 draws in thirds, and all of them, fail, and the part that is drawn."""
+    rng = np.random.default_rng(seed)
+    early = whole = thirds = 0
+    for _ in range(200):
+        parts = rng.multinomial(1000, drawn, 3).cumsum(axis=0)
+        end = next((n for n in (0, 1) if fits(parts[n], exact, (n + 1) / 3)), 2)
+        early, whole, thirds = early + fails(parts[end], exact), whole + fails(parts[2], exact), thirds + end + 1
+    return early / 200, whole / 200, thirds / 600
+
+
+def fails(counts: np.ndarray, exact: np.ndarray) -> bool:
+    try:
+        assert_distribution(counts.tolist(), exact, "draws")
+    except Mismatch:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("cells", "distance"), [(27, 0.08), (512, 0.12)])
+def test_a_sample_that_ends_early_finds_what_the_whole_one_does(cells: int, distance: float) -> None:
+    rng = np.random.default_rng(2)
+    exact = rng.dirichlet(np.full(cells, 0.5))
+    assert ended(exact, exact, 3)[2] < 0.6
+    moved = rng.choice([-1, 1], cells) * exact
+    moved -= exact * moved.sum()
+    early, whole, _ = ended(exact, exact + moved * 2 * distance / abs(moved).sum(), 4)
+    assert whole > 0.3
+    assert early >= whole - 0.03
+
+
+def test_a_sample_ends_early_only_where_it_fits() -> None:
+    assert not fits([0, 0], [0.5, 0.5], 0.3)
+    assert not fits([1, 2999], [0.0, 1.0], 0.3)
+    assert not fits([300, 700], [0.5, 0.5], 0.3)
+    assert fits([0, 7], [0.0, 1.0], 0.3)
+    assert fits([502, 498], [0.5, 0.5], 0.3)
 
 
 @pytest.mark.parametrize("p", [1e-6, 0.03, 0.5, 0.81, 1.0])

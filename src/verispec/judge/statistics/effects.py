@@ -71,6 +71,9 @@ DRAWN: Sizes = {
 }
 """Added in `FINE` tests where drafts are drawn: with certain drafts these faults do nothing."""
 
+TEXT: Sizes = {"token": {"temperature": (0.8, 1.25), "greedy": (0.3,)}}
+"""Promised by a test of texts whose drafts have unknown distributions; witness models show finer sizes."""
+
 LARGE: Sizes = {
     "acceptance": dict.fromkeys(("other q", "next q", "no ratio"), _ROWS),
     "recovered token": {"tail lost": (1e-5,)},

@@ -174,7 +174,7 @@ def shared_noise_row(second: Array, first: Array) -> Array:
     at = np.flatnonzero(second > 0)
     weight = second[at] / second[at].sum()
     c = first[at] / weight
-    order = np.argsort(c, kind="stable")
+    order = np.argsort(c)
     c, weight = c[order], weight[order]
     slope = np.cumsum(weight)
     rise = np.concatenate([[0.0], np.cumsum(slope[:-1] * np.diff(c))])
