@@ -9,6 +9,7 @@ import pytest
 
 from verispec.mutants import operators_cpp, operators_python, schemata
 from verispec.mutants.model import ALWAYS, Mutant
+from verispec.mutants.score import Equivalent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -230,3 +231,30 @@ def test_faults_of_one_thread_have_no_condition_on_threads() -> None:
 def test_an_argument_that_only_checks_is_left_alone() -> None:
     found = operators_python.faults("def pairs(a, b):\n    return dict(zip(a, b, strict=True))\n")
     assert {fault.operator for fault in found} == {"arguments exchanged"}
+
+
+ENDLESS = """
+void fill(int64_t rows, int64_t* out) {
+  for (int64_t b = 0; b < rows; ++b) out[b] = 1;
+  for (int64_t c = 0; c < rows; ++c) {
+    if (out[c]) break;
+  }
+  for (int64_t d = 0; d < rows; ++d) visit([&] { return d; });
+}
+"""
+
+
+def test_no_loop_without_an_end_is_made() -> None:
+    """It could only crash or hang. A loop that its body may leave is another matter."""
+    found = cpp(ENDLESS)["condition"]
+    assert {("b < rows", "false"), ("c < rows", "true")} <= found
+    assert not {("b < rows", "true"), ("d < rows", "true")} & found
+
+
+def test_an_entry_may_name_a_function() -> None:
+    source = "def f(a):\n    return a > 0\n\n\ndef g(a):\n    return a > 0\n"
+    functions = [fault.function for fault in operators_python.faults(source) if fault.after == "a >= 0"]
+    assert functions == ["f", "g"]
+    entry = Equivalent("oracle/*", "a > 0", "a >= 0", "none of its values is 0", function="g")
+    mutants = [Mutant("oracle", "a.py", 2, 1, "", "a > 0", "a >= 0", "", 0, function=name) for name in functions]
+    assert [entry.matches(mutant) for mutant in mutants] == [False, True]

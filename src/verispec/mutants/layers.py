@@ -141,7 +141,7 @@ def python_mutants(layer: Layer) -> list[Mutant]:
             text = lines[fault.line - 1].strip()
             found += [
                 Mutant(layer.name, name, fault.line, fault.column, fault.operator, fault.before, fault.after, text,
-                       number, users.get(path.stem, ()), trigger)
+                       number, users.get(path.stem, ()), trigger, function=fault.function)
                 for trigger in _triggers(layer, fault)
             ]  # fmt: skip
     return found

@@ -36,6 +36,8 @@ class PythonFault:
     """True if it can have a trigger."""
     repeats: bool
     """True if it may be evaluated more often than its statement."""
+    function: str
+    """Name of the function around it; empty outside of functions."""
 
 
 def faults(source: str) -> list[PythonFault]:
@@ -53,7 +55,8 @@ def faults(source: str) -> list[PythonFault]:
             is_expression = isinstance(node, ast.expr) and isinstance(new, ast.expr) and place.function is not None
             found.append(
                 PythonFault(place.number, choice, node.lineno, node.col_offset + 1, operator, before, after,
-                      place.statement, in_kernel, is_expression, place.repeats)
+                      place.statement, in_kernel, is_expression, place.repeats,
+                      place.function.name if place.function else "")
             )  # fmt: skip
     return found
 

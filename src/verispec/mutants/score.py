@@ -28,6 +28,7 @@ class Equivalent:
     text: str = ""
     trigger: str = ""
     operator: str = ""
+    function: str = ""
 
     def matches(self, mutant: Mutant) -> bool:
         """Return True if the entry matches `mutant`; an empty field matches anything, ``*`` at the end any ending."""
@@ -38,6 +39,7 @@ class Equivalent:
             (self.text, mutant.text),
             (self.trigger, mutant.trigger),
             (self.operator, mutant.operator),
+            (self.function, mutant.function),
         )
         return all(_fits(pattern, value) for pattern, value in pairs)
 
