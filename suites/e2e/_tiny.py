@@ -35,6 +35,23 @@ def save_tiny(folder: Path) -> dict[str, Path]:
     return folders
 
 
+def save_cycle(folder: Path) -> Path:
+    """Write a target after whose token t the likeliest one is t + 1, and token 1 after the last; returns its folder.
+
+    Its layers add nothing to the embeddings, so that a row of logits is that of the last token alone.
+    """
+    model = _made(14)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        before = [VOCAB - 1, VOCAB - 1, *range(1, VOCAB - 1)]
+        model.lm_head.weight.copy_(model.model.embed_tokens.weight[before])
+        model.lm_head.weight[EOS].zero_()
+    model.save_pretrained(folder)
+    return folder
+
+
 def save_twins(folder: Path) -> Path:
     """Write a target whose tokens 2i and 2i + 1 always have equal logits, but other embeddings; returns its folder."""
     model = _made(13)

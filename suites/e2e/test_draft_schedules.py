@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from verispec import fixtures
 from verispec.cases import case
 from verispec.judge import Inconclusive
@@ -23,6 +25,7 @@ from verispec.suites.e2e._setups import (
     stepped,
     with_steps,
 )
+from verispec.suites.e2e._tiny import save_cycle
 
 TARGET = fixtures.model("target")
 SCHEDULE = ((1, 2, 3), (3, 5, 2), (6, 16, 0))
@@ -126,6 +129,26 @@ def test_a_chosen_k_follows_acceptance(load: Load, tiny: dict[str, Path], accept
         grew = max(drafted) > first or first >= DEEP
         require(grew, f"every draft was accepted, and no step has more than the first {first}: {drafted}")
         require(any(late), f"every draft was accepted, and no later step has any: {drafted}")
+
+
+@pytest.fixture(scope="session")
+def cycle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a target that repeats seven tokens."""
+    return save_cycle(tmp_path_factory.mktemp("cycle"))
+
+
+@case("GEN-42", accepted="all", draft="ngram k=auto", reach=CHOSEN)
+def test_a_chosen_k_of_prompt_lookup_grows(load: Load, cycle: Path) -> None:
+    """A text that repeats itself, in requests that follow each other: lookup costs no model's pass."""
+    generator = load("ngram k=auto", target=cycle, max_num_seqs=1)
+    prompts = [(1 + n, 2 + n, 3 + n) for n in range(4)]
+    for n, (prompt, result) in enumerate(
+        zip(prompts, with_steps(generator.generate(greedy(prompts, LONG))), strict=True)
+    ):
+        reference_model(cycle).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+        drafted = [step.drafted for step in result.steps]
+        deepest = max(drafted)
+        require(deepest > 1, f"prompt {n}: the drafts of a text that repeats itself were accepted, and K is {drafted}")
 
 
 @case("GEN-42", batch="cut by the budget", draft="draft_model k=1", reach=f"{REACH}, and a small token budget")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from verispec.mutants import operators_cpp, operators_python, schemata
+from verispec.mutants import layers, operators_cpp, operators_python, schemata
 from verispec.mutants.model import ALWAYS, Mutant
 from verispec.mutants.score import Equivalent
 
@@ -251,10 +252,34 @@ def test_no_loop_without_an_end_is_made() -> None:
     assert not {("b < rows", "true"), ("d < rows", "true")} & found
 
 
-def test_an_entry_may_name_a_function() -> None:
-    source = "def f(a):\n    return a > 0\n\n\ndef g(a):\n    return a > 0\n"
-    functions = [fault.function for fault in operators_python.faults(source) if fault.after == "a >= 0"]
-    assert functions == ["f", "g"]
-    entry = Equivalent("oracle/*", "a > 0", "a >= 0", "none of its values is 0", function="g")
-    mutants = [Mutant("oracle", "a.py", 2, 1, "", "a > 0", "a >= 0", "", 0, function=name) for name in functions]
-    assert [entry.matches(mutant) for mutant in mutants] == [False, True]
+def test_an_entry_may_name_a_function_or_a_column() -> None:
+    source = "def f(a):\n    return a > 0\n\n\ndef g(a):\n    return a > 0 or a > 0\n"
+    faults = [fault for fault in operators_python.faults(source) if fault.after == "a >= 0"]
+    assert [(fault.function, fault.column) for fault in faults] == [("f", 12), ("g", 12), ("g", 21)]
+    mutants = [
+        Mutant("oracle", "a.py", f.line, f.column, "", f.before, f.after, "", 0, function=f.function) for f in faults
+    ]
+    of_g = Equivalent("oracle/*", "a > 0", "a >= 0", "none of its values is 0", function="g")
+    assert [of_g.matches(mutant) for mutant in mutants] == [False, True, True]
+    assert [replace(of_g, column=21).matches(mutant) for mutant in mutants] == [False, False, True]
+
+
+ONCE = """
+class Runner:
+    def __init__(self, rows):
+        self.rows = rows + 1
+
+    def step(self, rows):
+        return rows + 2
+
+def size_of(options: LoadOptions):
+    return options.k + 3
+"""
+
+
+def test_what_runs_once_per_engine_has_no_late_fault() -> None:
+    once = {fault.before: fault.once for fault in operators_python.faults(ONCE) if fault.operator == "arithmetic"}
+    assert once == {"rows + 1": True, "rows + 2": False, "options.k + 3": True}
+    runners = layers.python_mutants(layers.LAYERS["runners"])
+    assert not [m for m in runners if m.function == "__init__" and m.trigger != ALWAYS]
+    assert not [m for m in runners if m.file == "gpu.py"], "no case runs it on a CPU"

@@ -29,6 +29,8 @@ class Equivalent:
     trigger: str = ""
     operator: str = ""
     function: str = ""
+    column: int = 0
+    """Column of the fault, where a line has its code twice; 0 matches any."""
 
     def matches(self, mutant: Mutant) -> bool:
         """Return True if the entry matches `mutant`; an empty field matches anything, ``*`` at the end any ending."""
@@ -41,7 +43,7 @@ class Equivalent:
             (self.operator, mutant.operator),
             (self.function, mutant.function),
         )
-        return all(_fits(pattern, value) for pattern, value in pairs)
+        return self.column in (0, mutant.column) and all(_fits(pattern, value) for pattern, value in pairs)
 
 
 def _fits(pattern: str, value: str) -> bool:
