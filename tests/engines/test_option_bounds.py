@@ -47,7 +47,7 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         "block_size", "tensor_parallel_size",
     )),
     *(("num_speculative_tokens", others, (1, "auto"), (0, "3", "Auto", None), f"{FROM_1} or auto") for others in (
-        DRAFTED, {"method": "ngram"}, {"method": "suffix"},
+        DRAFTED, {"method": "suffix"},
     )),
     *(("num_speculative_tokens", others, (3,), ("auto",), f"an integer with {other}") for other, others in (
         ("method none", {}),
