@@ -137,7 +137,10 @@ def cycle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_cycle(tmp_path_factory.mktemp("cycle"))
 
 
-LOOKED_UP = {"ngram k=auto": ([(1 + n, 2 + n, 3 + n) for n in range(4)], LONG), "suffix k=auto": ([(1,), (1,)], 6)}
+LOOKED_UP: dict[str, tuple[list[tuple[int, ...]], int]] = {
+    "ngram k=auto": ([(1 + n, 2 + n, 3 + n) for n in range(4)], LONG),
+    "suffix k=auto": ([(1,), (1,)], 6),
+}
 """Prompts, and the length of their outputs: the text repeats itself, or it is that of the request before it alone."""
 
 
