@@ -234,7 +234,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-42",
             "With a K for each batch size every step has the K of its batch; a K that the engine chooses grows while "
-            "drafts are accepted and ends drafts that never are. A pause leaves texts and later drafts as they are.",
+            "drafts are accepted, stays small where few are, and ends drafts that never are. A pause leaves texts and "
+            "later drafts as they are.",
             "vllm 0.32.0 num_speculative_tokens_per_batch_size; Liu et al. 2024, arXiv 2406.14066",
         ),
         Clause(

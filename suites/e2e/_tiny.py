@@ -14,18 +14,42 @@ FLATTER = 2 / 3
 
 
 def save_tiny(folder: Path) -> dict[str, Path]:
-    """Write a target, a draft model that disagrees often enough, and one whose likeliest token is the least likely.
+    """Write a target, a draft model that disagrees often enough, and two more made from the target's weights.
+
+    One is close to the target, which accepts a quarter of its drafts. The likeliest token of the other is the target's
+    least likely.
 
     Returns:
-        Their folders by name: target, draft, opposite.
+        Their folders by name: target, draft, close, opposite.
     """
-    folders = {name: folder / name for name in ("target", "draft", "opposite")}
-    for (name, path), key in zip(folders.items(), (11, 12, 11), strict=True):
+    folders = {name: folder / name for name in ("target", "draft", "close", "opposite")}
+    for (name, path), key in zip(folders.items(), (11, 12, 11, 11), strict=True):
         model = _made(key)
         with torch.no_grad():
             model.lm_head.weight.mul_(-FLATTER if name == "opposite" else FLATTER)
+            if name == "close":
+                noise = torch.Generator().manual_seed(5)
+                for weight in model.parameters():
+                    weight.add_(0.02 * torch.randn(weight.shape, generator=noise))
         model.save_pretrained(path)
     return folders
+
+
+def save_cycle(folder: Path) -> Path:
+    """Write a target after whose token t the likeliest one is t + 1, and token 1 after the last; returns its folder.
+
+    Its layers add nothing to the embeddings, so that a row of logits is that of the last token alone.
+    """
+    model = _made(14)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        before = [VOCAB - 1, VOCAB - 1, *range(1, VOCAB - 1)]
+        model.lm_head.weight.copy_(model.model.embed_tokens.weight[before])
+        model.lm_head.weight[EOS].zero_()
+    model.save_pretrained(folder)
+    return folder
 
 
 def save_twins(folder: Path) -> Path:

@@ -33,7 +33,7 @@ SUFFIX_LIMITS: dict[str, dict[str, Any]] = {
     "factor of 0.5": {"suffix_decoding_max_spec_factor": 0.5},
     "probability of 0.5": {"suffix_decoding_min_token_prob": 0.5},
     "one output": {"suffix_decoding_max_cached_requests": 1},
-    "no outputs": {"suffix_decoding_max_cached_requests": 0},
+    "no outputs": {"suffix_decoding_max_cached_requests": 0, "suffix_decoding_max_tree_depth": 2},
     "two outputs": {"suffix_decoding_max_cached_requests": 2},
 }
 """A token that follows in one place of two has the smallest allowed probability of 0.5."""

@@ -21,6 +21,8 @@ from verispec.suites.e2e.test_bad_configurations import REQUESTS, check_refused
 TARGET = fixtures.model("target")
 LENGTH = 24
 RANKS = 2
+LATER = 10
+"""Batches after the first one, each of two tokens."""
 REACH = "tensor_parallel_size=2"
 ROUNDED = 3
 """Texts of four that float32 may change. Logits that move by r change a draw with a probability of at most r / T. For
@@ -50,11 +52,17 @@ def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @case("GEN-40", draft=METHODS[:2], sampling="greedy", ties="all", reach=f"{REACH}, and equal logits of a low-bit head")
 def test_ranks_take_the_same_token_of_a_tie(load: Load, twins: Path, draft: str) -> None:
-    """A rank that takes the other token of a tie has another text in its cache, which shows in the logits after it."""
+    """A rank that takes the other token of a tie has another text in its cache, which shows in the logits after it.
+
+    Batches that follow are right, too.
+    """
     generator = load(draft, target=twins, tensor_parallel_size=RANKS)
     asked = [[(n + i) * (i + 1) % VOCAB for i in range(8)] for n in range(4)]
     for n, result in enumerate(generator.generate(greedy(asked, LENGTH))):
         reference_model(twins).judge_greedy(asked[n], result.token_ids, f"prompt {n} on {RANKS} ranks")
+    for n in range(LATER):
+        [result] = generator.generate(greedy(asked[:1], 2))
+        reference_model(twins).judge_greedy(asked[0], result.token_ids, f"batch {n} after the first on {RANKS} ranks")
 
 
 @case("GEN-40", draft=METHODS, sampling="seeded", reach=REACH)

@@ -97,12 +97,20 @@ def test_the_draft_token_never_wins(op: OpUnderTest, seed: int) -> None:
 
 @case("SRT-3", draft=DRAFT, vocab=[37, 8193], reach=REACH)
 def test_the_lowest_of_equal_scores_wins(op: OpUnderTest, seed: int, draft: str, vocab: int) -> None:
-    """Powers of two make equal scores equal in any arithmetic, in every tile and lane."""
+    """Powers of two make equal scores equal in any arithmetic, in every tile and lane.
+
+    Then the first token scores half as much as the last one, the draft token, which counts with draft probabilities
+    alone.
+    """
     batch = rng_batch(seed, "ragged", draft, vocab)
     rows(batch, 0.25, 0.125)
     batch.inv_q[:] = 1.0
     batch.inv_q[:, [5, vocab // 2, vocab - 1]] = 4.0
     batch.draft_token_ids[:] = [5, 0, 1] + [vocab - 1] * (batch.tokens - 3)
+    check(op, batch)
+    batch.inv_q[:] = 1.0
+    batch.inv_q[:, [0, vocab - 1]] = 4.0, 8.0
+    batch.draft_token_ids[:] = vocab - 1
     check(op, batch)
 
 

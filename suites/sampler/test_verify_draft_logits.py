@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
+from verispec.cases.request_state import RequestBatch, draft_outside, random_requests, select_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
@@ -147,6 +147,23 @@ def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
     requests = drafted(seed, "ragged", 8193, temperature=1.0)
     requests.target_logits *= {"peaked": 3.0, "flat": 0.1, "equal": 0.0}[spread]
     verify(op, requests, **limits(requests, p=float(p)))
+
+
+@case("VDL-5", check="late in a long chain", p="0.5")
+def test_top_p_late_in_a_long_chain(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    """Every draft passes for certain but the last but three, which top-p drops and its drafter thought unlikely.
+
+    Its logit is above those of the drafts before it: a bound of an earlier row would keep it.
+    """
+    drafts, vocab = 66 if is_slow(engine) else 1030, 8
+    requests = raw(random_requests(np.random.default_rng(seed), (drafts,), vocab, spare=0, temperature=1.0))
+    tokens = requests.draft_sampled[1:]
+    for row, token in enumerate(tokens):
+        requests.target_logits[row] = draft_row(requests, row)[:] = np.where(np.arange(vocab) == token, 0.0, -30.0)
+    late = drafts - 4
+    requests.target_logits[late, [tokens[late], tokens[late] - 1]] = 100.0, 102.0
+    draft_row(requests, late)[tokens[late]] = -60.0
+    verify(op, requests, **limits(requests, p=0.5))
 
 
 @case("VDL-5", spread="clustered", p="0.95", reach="a grammar leaves few tokens")

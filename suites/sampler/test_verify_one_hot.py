@@ -134,10 +134,16 @@ def test_limits_of_rows_with_one_token_of_each_part(op: OpUnderTest, engine: Eng
 
 @case("VOH-4", spread="heavy end", vocab=70_000, reach="top-k and top-p of a request")
 def test_both_limits_keep_tokens_past_16_bits(op: OpUnderTest, seed: int) -> None:
-    """Top-k drops some of the first tokens, and top-p some of the likely ones behind them."""
+    """Top-k drops some of the first tokens, and top-p some of the likely ones behind them.
+
+    Of more equal tokens top-p keeps fewer than half.
+    """
     requests = one_hot(seed, "one", 70_000, temperature=1.0)
     heavy_end(requests.target_logits, 4000)
     verify(op, requests, **limits(requests, 66_000, 0.5))
+    requests = one_hot(seed, "none", 140_000, temperature=1.0)
+    requests.target_logits[:] = 0
+    verify(op, requests, **limits(requests, p=0.47))
 
 
 @case("VOH-4", check="ties", k=["3", "40"], p=[None, "0.5", "0.9999"], reach="quantised logits tie")

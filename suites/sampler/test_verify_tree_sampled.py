@@ -210,6 +210,7 @@ def test_nan(op: OpUnderTest, seed: int, nan: str) -> None:
     else:
         values["uniform_samples_for_final_sampling"][1:] = np.nan
         values["target_probs"][1:, :, -1] = 0.0  # the last token with a weight is not the last token
+        values["target_probs"][-1, :, 1:] = 0.0  # nor the second one
     check(op, trees, values)
 
 

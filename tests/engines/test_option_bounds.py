@@ -46,7 +46,9 @@ OPTIONS: list[tuple[str, dict[str, Any], tuple[Any, ...], tuple[Any, ...], str]]
         "num_speculative_tokens", "suffix_decoding_max_tree_depth", "max_num_seqs", "max_num_batched_tokens",
         "block_size", "tensor_parallel_size",
     )),
-    ("num_speculative_tokens", DRAFTED, (1, "auto"), (0, "3", "Auto", None), f"{FROM_1} or auto"),
+    *(("num_speculative_tokens", others, (1, "auto"), (0, "3", "Auto", None), f"{FROM_1} or auto") for others in (
+        DRAFTED, {"method": "suffix"},
+    )),
     *(("num_speculative_tokens", others, (3,), ("auto",), f"an integer with {other}") for other, others in (
         ("method none", {}),
         ("num_speculative_tokens_per_batch_size", {**DRAFTED, "num_speculative_tokens_per_batch_size": ((1, 9, 2),)}),

@@ -26,14 +26,14 @@ def sources(entry: Equivalent) -> list[Path]:
 
 
 def is_there(entry: Equivalent, path: Path) -> bool:
-    """Return True if a source has the entry's line, and for Python its code before the fault."""
+    """Return True if a source has the entry's line, and for Python its function and its code before the fault."""
     source = path.read_text(encoding="utf-8")
     lines = {line.strip() for line in source.splitlines()}
     if entry.text and not any(matches(entry.text, line) for line in lines):
         return False
     code = " ".join(ast.unparse(ast.parse(source)).split()) if path.suffix == ".py" else source
     before = entry.before.rstrip("*")
-    return path.suffix != ".py" or before in code
+    return path.suffix != ".py" or (before in code and f"def {entry.function}" in code)
 
 
 def matches(pattern: str, line: str) -> bool:

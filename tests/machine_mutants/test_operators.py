@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from verispec.mutants import operators_cpp, operators_python, schemata
+from verispec.mutants import layers, operators_cpp, operators_python, schemata
 from verispec.mutants.model import ALWAYS, Mutant
+from verispec.mutants.score import Equivalent
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -230,3 +232,54 @@ def test_faults_of_one_thread_have_no_condition_on_threads() -> None:
 def test_an_argument_that_only_checks_is_left_alone() -> None:
     found = operators_python.faults("def pairs(a, b):\n    return dict(zip(a, b, strict=True))\n")
     assert {fault.operator for fault in found} == {"arguments exchanged"}
+
+
+ENDLESS = """
+void fill(int64_t rows, int64_t* out) {
+  for (int64_t b = 0; b < rows; ++b) out[b] = 1;
+  for (int64_t c = 0; c < rows; ++c) {
+    if (out[c]) break;
+  }
+  for (int64_t d = 0; d < rows; ++d) visit([&] { return d; });
+}
+"""
+
+
+def test_no_loop_without_an_end_is_made() -> None:
+    """It could only crash or hang. A loop that its body may leave is another matter."""
+    found = cpp(ENDLESS)["condition"]
+    assert {("b < rows", "false"), ("c < rows", "true")} <= found
+    assert not {("b < rows", "true"), ("d < rows", "true")} & found
+
+
+def test_an_entry_may_name_a_function_or_a_column() -> None:
+    source = "def f(a):\n    return a > 0\n\n\ndef g(a):\n    return a > 0 or a > 0\n"
+    faults = [fault for fault in operators_python.faults(source) if fault.after == "a >= 0"]
+    assert [(fault.function, fault.column) for fault in faults] == [("f", 12), ("g", 12), ("g", 21)]
+    mutants = [
+        Mutant("oracle", "a.py", f.line, f.column, "", f.before, f.after, "", 0, function=f.function) for f in faults
+    ]
+    of_g = Equivalent("oracle/*", "a > 0", "a >= 0", "none of its values is 0", function="g")
+    assert [of_g.matches(mutant) for mutant in mutants] == [False, True, True]
+    assert [replace(of_g, column=21).matches(mutant) for mutant in mutants] == [False, False, True]
+
+
+ONCE = """
+class Runner:
+    def __init__(self, rows):
+        self.rows = rows + 1
+
+    def step(self, rows):
+        return rows + 2
+
+def size_of(options: LoadOptions):
+    return options.k + 3
+"""
+
+
+def test_what_runs_once_per_engine_has_no_late_fault() -> None:
+    once = {fault.before: fault.once for fault in operators_python.faults(ONCE) if fault.operator == "arithmetic"}
+    assert once == {"rows + 1": True, "rows + 2": False, "options.k + 3": True}
+    runners = layers.python_mutants(layers.LAYERS["runners"])
+    assert not [m for m in runners if m.function == "__init__" and m.trigger != ALWAYS]
+    assert not [m for m in runners if m.file == "gpu.py"], "no case runs it on a CPU"

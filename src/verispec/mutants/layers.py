@@ -23,6 +23,7 @@ class Layer:
         package: dotted name of their package.
         suites: folders of suites, or files in them, that test the layer.
         files: patterns of the file names.
+        left_out: names of files that a case cannot run with a mutant.
         op_files: True if a file implements the op that is its stem.
         environment: variables of the testing process.
         tests: folders and files of self-tests, instead of suites, for files that no engine runs.
@@ -33,6 +34,7 @@ class Layer:
     package: str
     suites: tuple[str, ...]
     files: tuple[str, ...] = ("*.py",)
+    left_out: tuple[str, ...] = ("__init__.py",)
     op_files: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     tests: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class Layer:
     def paths(self) -> list[Path]:
         """Return the files that are mutated."""
         found = {path for pattern in self.files for path in self.folder.glob(pattern)}
-        return sorted(path for path in found if path.name not in ("__init__.py",))
+        return sorted(path for path in found if path.name not in self.left_out)
 
     def module(self, path: Path) -> str:
         """Return the dotted name of a file's module."""
@@ -85,6 +87,8 @@ CPU_MODELS = tuple(
     )
 )
 """Files of models that a runner on the CPU calls; checkpoints have self-tests, and graphs need a GPU."""
+UNREACHED_RUNNERS = ("__init__.py", "gpu.py", "step_graphs.py", "step_shapes.py", "rank.py")
+"""Files of runners that need a GPU, and the one that the processes of ranks import anew, without a mutant."""
 
 LAYERS: Final = {
     layer.name: layer
@@ -95,7 +99,8 @@ LAYERS: Final = {
         Layer("oracle", "reference", f"{REFERENCE}.oracle", ("sampler", "synthetic"), op_files=True,
               environment=ONE_THREAD),
         Layer("samplers", "reference", f"{REFERENCE}.sampler", SAMPLING, environment=ONE_THREAD),
-        Layer("runners", "reference", f"{REFERENCE}.runners", ("e2e",), environment=ONE_THREAD),
+        Layer("runners", "reference", f"{REFERENCE}.runners", ("e2e",), left_out=UNREACHED_RUNNERS,
+              environment=ONE_THREAD),
         Layer("proposers", "reference", f"{REFERENCE}.proposers", ("e2e",), environment=ONE_THREAD),
         Layer("models", "reference", f"{REFERENCE}.models", ("e2e",), files=CPU_MODELS, environment=ONE_THREAD),
         Layer("config", "", "verispec.engines.protocol", (), files=VALIDATION, tests=OPTIONS,
@@ -141,7 +146,7 @@ def python_mutants(layer: Layer) -> list[Mutant]:
             text = lines[fault.line - 1].strip()
             found += [
                 Mutant(layer.name, name, fault.line, fault.column, fault.operator, fault.before, fault.after, text,
-                       number, users.get(path.stem, ()), trigger)
+                       number, users.get(path.stem, ()), trigger, function=fault.function)
                 for trigger in _triggers(layer, fault)
             ]  # fmt: skip
     return found
@@ -152,7 +157,7 @@ def _triggers(layer: Layer, fault: operators_python.PythonFault) -> tuple[str, .
         return (ALWAYS,)
     if layer.name == "triton":
         return operators_python.TRIGGERS if fault.in_kernel else (ALWAYS, operators_python.ON_REPETITION)
-    return (ALWAYS, operators_python.ON_REPETITION)
+    return (ALWAYS,) if _generates(layer) and fault.once else (ALWAYS, operators_python.ON_REPETITION)
 
 
 def _users(layer: Layer) -> dict[str, tuple[str, ...]]:

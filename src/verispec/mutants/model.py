@@ -46,6 +46,7 @@ class Mutant:
         trigger: condition under which the fault acts.
         loops: number of loops around the site, as far as its language's operators know them.
         never: triggers that cannot hold at the site.
+        function: name of the function around it, for Python.
     """
 
     layer: str
@@ -61,6 +62,7 @@ class Mutant:
     trigger: str = ALWAYS
     loops: int = 0
     never: tuple[str, ...] = ()
+    function: str = ""
 
     @property
     def id(self) -> str:

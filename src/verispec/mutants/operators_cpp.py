@@ -40,6 +40,13 @@ def sites(source: bytes) -> list[Site]:
     return list(_Finder(source).find())
 
 
+def _leaves(node: Any) -> bool:
+    """Return True if a statement below a node may end the loop around it; those of a lambda end the lambda alone."""
+    if node is None or node.type == "lambda_expression":
+        return False
+    return node.type in ("break_statement", "return_statement", "throw_statement") or any(map(_leaves, node.children))
+
+
 class _Finder:
     def __init__(self, source: bytes) -> None:
         import tree_sitter
@@ -204,7 +211,7 @@ class _Finder:
             ])  # fmt: skip
             yield from self._children(bound, none)
         elif condition is not None:
-            yield from self._visit(condition, checked)
+            yield from self._checked(condition, body, checked)
             if condition.type == "binary_expression" and self._text(condition.children[1]) in ("<", "<="):
                 bound = condition.child_by_field_name("right")
                 text = self._text(bound)
@@ -217,6 +224,17 @@ class _Finder:
             yield from self._loop(nested, inner, canonical=canonical - 1)
         elif body is not None:
             yield from self._visit(body, inner)
+
+    def _checked(self, condition: Any, body: Any, scope: CppScope) -> Iterator[Site]:
+        """Yield the sites of a loop's condition.
+
+        Where nothing in the body leaves the loop, the condition is never just true: a loop without an end can only
+        crash or hang, whatever a case compares.
+        """
+        for site in self._visit(condition, scope):
+            if (site.start, site.end) == (condition.start_byte, condition.end_byte) and not _leaves(body):
+                site.alternatives = [a for a in site.alternatives if a.text != "true"]
+            yield site
 
     def _rounds(self, condition: Any, name: str, body: str, scope: CppScope) -> int | None:
         """Return the number that ends a loop, or the limit of it, `BLOCKS` for blocks of a row, None if neither."""

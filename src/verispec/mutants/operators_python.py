@@ -36,6 +36,10 @@ class PythonFault:
     """True if it can have a trigger."""
     repeats: bool
     """True if it may be evaluated more often than its statement."""
+    function: str
+    """Name of the function around it; empty outside of functions."""
+    once: bool
+    """True in what makes an object, or reads the options of an engine: a case makes few of either."""
 
 
 def faults(source: str) -> list[PythonFault]:
@@ -53,9 +57,18 @@ def faults(source: str) -> list[PythonFault]:
             is_expression = isinstance(node, ast.expr) and isinstance(new, ast.expr) and place.function is not None
             found.append(
                 PythonFault(place.number, choice, node.lineno, node.col_offset + 1, operator, before, after,
-                      place.statement, in_kernel, is_expression, place.repeats)
+                      place.statement, in_kernel, is_expression, place.repeats,
+                      place.function.name if place.function else "", _runs_once(place.function))
             )  # fmt: skip
     return found
+
+
+def _runs_once(function: ast.FunctionDef | None) -> bool:
+    """Return True for a constructor, and for a function of an engine's options."""
+    if function is None:
+        return False
+    given = [ast.unparse(a.annotation) for a in function.args.args if a.annotation is not None]
+    return function.name == "__init__" or "LoadOptions" in given
 
 
 def mutated(source: str, fault: PythonFault, trigger: str = ALWAYS) -> str:

@@ -42,6 +42,8 @@ COPIES: Final = frozenset({"clone", "copy", "deepcopy", "contiguous", "list", "s
 CASTS: Final = frozenset({"to", "float", "double", "long", "int", "astype"})
 TUNING: Final = ("num_warps", "num_stages")
 """Arguments of a launch that change its speed alone."""
+PLACES: Final = ("device",)
+"""Arguments that put a tensor on a GPU: on the CPU, where cases run, their absence changes nothing."""
 CHECKS: Final = ("strict",)
 """Arguments that only check, as an assertion does, which no mutant changes either."""
 COMMUTATIVE: Final = frozenset({"maximum", "minimum", "max", "min"})
@@ -246,7 +248,7 @@ def _call_node(node: ast.Call, place: Place) -> Made:
         swapped = [*node.args[:i], node.args[i + 1], node.args[i], *node.args[i + 2 :]]
         made.append(("arguments exchanged", ast.Call(node.func, swapped, node.keywords)))
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg is not None and keyword.arg not in (*TUNING, *CHECKS):
+        if keyword.arg is not None and keyword.arg not in (*TUNING, *PLACES, *CHECKS):
             kept = [k for j, k in enumerate(node.keywords) if j != i]
             operator = "mask dropped" if keyword.arg in MASKS else "keyword dropped"
             made.append((operator, ast.Call(node.func, node.args, kept)))

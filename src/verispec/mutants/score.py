@@ -28,6 +28,9 @@ class Equivalent:
     text: str = ""
     trigger: str = ""
     operator: str = ""
+    function: str = ""
+    column: int = 0
+    """Column of the fault, where a line has its code twice; 0 matches any."""
 
     def matches(self, mutant: Mutant) -> bool:
         """Return True if the entry matches `mutant`; an empty field matches anything, ``*`` at the end any ending."""
@@ -38,8 +41,9 @@ class Equivalent:
             (self.text, mutant.text),
             (self.trigger, mutant.trigger),
             (self.operator, mutant.operator),
+            (self.function, mutant.function),
         )
-        return all(_fits(pattern, value) for pattern, value in pairs)
+        return self.column in (0, mutant.column) and all(_fits(pattern, value) for pattern, value in pairs)
 
 
 def _fits(pattern: str, value: str) -> bool:
