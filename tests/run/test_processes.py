@@ -143,7 +143,7 @@ def test_shares_are_neighbours_and_shrink(tmp_path: Path) -> None:
 
 
 def test_no_worker_takes_most_of_a_suite(tmp_path: Path) -> None:
-    """A share of 6,000 cases was 785, and with all of the slow ones among them a second worker idled for 106 s of 460."""
+    """A share of 6,273 cases was 785, the slow ones among them: a second worker idled for 106 s of 460."""
     queue = CaseQueue(tmp_path / "queue")
     queue.put(str(n) for n in range(6000))
     assert len(queue.take(2)) == LARGEST_BLOCK
