@@ -157,6 +157,8 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return values
 
 
+_SMALL = 1 << 16
+"""Bytes below which two copies for a comparison of memory take less time than NumPy's call."""
 _WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 """Integers that hold the bits of an element, by its size in bytes."""
 
@@ -188,7 +190,7 @@ class GuardedTensor:
         ValueError: `layout` is unknown.
     """
 
-    __slots__ = ("_before", "_first", "_gaps", "_host", "_strides", "buffer", "view")
+    __slots__ = ("_before", "_first", "_gaps", "_host", "_shape", "_size", "_strides", "buffer", "view")
 
     def __init__(
         self,
@@ -203,58 +205,63 @@ class GuardedTensor:
     ) -> None:
         if layout not in (*LAYOUTS, SHIFTED):
             raise ValueError(f"layout {layout!r} is not one of {(*LAYOUTS, SHIFTED)}")
-        shape = tuple(shape)
+        self._shape, self._size = tuple(shape), math.prod(shape)
         self._first = BAND + (layout == SHIFTED)
-        self._strides = _strides(shape, layout)
-        span = 1 + sum((n - 1) * s for n, s in zip(shape, self._strides, strict=True)) if all(shape) else 0
+        strides = _strides(self._shape, layout)
+        self._strides = None if layout in ("dense", SHIFTED) else strides
+        span = self._size
+        if self._strides and span:
+            span = 1 + sum((n - 1) * s for n, s in zip(self._shape, strides, strict=True))
         buffer = torch.empty(self._first + span + BAND, dtype=dtype)
+        number = _number(dtype)
         # The bits of the whole buffer as integers, in the same memory: NumPy compares them without calls of torch.
-        self._host = buffer.view(_WIDTHS[buffer.element_size()]).numpy()
+        width = _WIDTHS[buffer.element_size()]
+        self._host = buffer.view(width).numpy()
         self._gaps = None
-        if span != math.prod(shape):
+        if span != self._size:
             self._gaps = np.ones(len(self._host), dtype=bool)
-            self._inside(self._gaps, shape).fill(False)
+            self._inside(self._gaps).fill(False)
         if values is None or not values.size:
             buffer.copy_(_poison(len(buffer), dtype, pattern))
         else:
-            if not pattern and self._gaps is not None:
+            if self._gaps is not None and not pattern:
                 buffer.copy_(_poison(len(buffer), dtype, pattern))
-            inside = self._inside(self._host, shape)
-            number = _number(dtype)
+            inside = self._inside(self._host)
             if number is None:
-                own = torch.as_tensor(values).to(dtype).contiguous()
-                inside[...] = own.view(_WIDTHS[own.element_size()]).numpy()
+                inside[...] = torch.as_tensor(values).to(dtype).contiguous().view(width).numpy()
+            elif values.dtype == number:
+                self._inside(self._host.view(number))[...] = values
             else:
                 with np.errstate(over="ignore", invalid="ignore"):
-                    self._inside(self._host.view(number), shape)[...] = values
+                    self._inside(self._host.view(number))[...] = values
             self._guard(inside, dtype, pattern)
             if pattern and is_cumulative:
-                typed, stride = buffer.numpy(), self._strides[0]
-                behind = typed[self._first + len(values) * stride :: stride]
+                behind = self._host[self._first + len(values) * strides[0] :: strides[0]]
                 behind[:] = inside[-1] + draws.integers(1, 3, len(behind)).cumsum()
         self.buffer = buffer if device == "cpu" else buffer.to(device)
-        self.view = torch.as_strided(self.buffer, shape, self._strides, self._first)
+        self.view = torch.as_strided(self.buffer, self._shape, strides, self._first)
         self._before = self._host
 
-    def _inside(self, buffer: np.ndarray[Any, Any], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    def _inside(self, buffer: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the part of an array as long as the buffer that is the tensor's, in its layout."""
+        if self._strides is None:
+            return buffer[self._first : self._first + self._size].reshape(self._shape)
         size = buffer.itemsize
-        strides = [step * size for step in self._strides]
-        return np.ndarray(shape, buffer.dtype, buffer, self._first * size, strides)
+        return np.ndarray(
+            self._shape, buffer.dtype, buffer, self._first * size, [step * size for step in self._strides]
+        )
 
     def _guard(self, inside: np.ndarray[Any, Any], dtype: torch.dtype, pattern: int) -> None:
         """Fill the guard of a tensor that has its values: with poison, or with some of them."""
         if pattern:
-            alike = inside.reshape(-1)[draws.integers(0, inside.size, len(self._host) - inside.size)]
+            alike = inside.reshape(-1)[draws.integers(0, self._size, len(self._host) - self._size)]
             if self._gaps is not None:
                 self._host[self._gaps] = alike
                 return
-        else:
-            if self._gaps is not None:
-                return
-            alike = np.broadcast_to(_mark(dtype), len(self._host) - inside.size)
-        self._host[: self._first] = alike[: self._first]
-        self._host[self._first + inside.size :] = alike[self._first :]
+            self._host[: self._first] = alike[: self._first]
+            self._host[self._first + self._size :] = alike[self._first :]
+        elif self._gaps is None:
+            self._host[: self._first] = self._host[self._first + self._size :] = _mark(dtype)
 
     def seal(self) -> None:
         """Save the whole buffer, just before the call."""
@@ -262,11 +269,17 @@ class GuardedTensor:
 
     def before(self) -> np.ndarray[Any, Any]:
         """Return the tensor as it was just before the call, as `to_numpy` does; the memory is that of the seal."""
-        inside = self._inside(self._before, self.view.shape)
+        inside = self._inside(self._before)
+        if not inside.flags.c_contiguous:
+            inside = inside.copy()
         number = _number(self.view.dtype)
         if number is None:
-            return to_numpy(torch.from_numpy(np.ascontiguousarray(inside)).view(self.view.dtype))
-        return np.ascontiguousarray(inside).view(number)
+            return to_numpy(torch.from_numpy(inside).view(self.view.dtype))
+        return inside.view(number)
+
+    def is_unchanged(self) -> bool:
+        """Return True if the call changed neither the tensor nor its guard."""
+        return _same_bytes(self._before, self._after())
 
     def _after(self) -> np.ndarray[Any, Any]:
         """Return the bits of the whole buffer."""
@@ -277,18 +290,23 @@ class GuardedTensor:
         before, after = self._before, self._after()
         if self._gaps is not None:
             return int(np.count_nonzero((before != after) & self._gaps))
-        begin = self._first
-        end = begin + self.view.numel()
-        parts = slice(0, begin), slice(end, None)
-        return sum(int(np.count_nonzero(before[part] != after[part])) for part in parts)
+        bands = slice(0, self._first), slice(self._first + self._size, None)
+        return sum(
+            0 if _same_bytes(before[band], after[band]) else int(np.count_nonzero(before[band] != after[band]))
+            for band in bands
+        )
 
     def changed_inside(self) -> bool:
         """Return True if the call changed the tensor itself."""
-        before, after = (self._inside(memory, self.view.shape) for memory in (self._before, self._after()))
-        return not np.array_equal(before, after)
+        return not np.array_equal(self._inside(self._before), self._inside(self._after()))
+
+
+def _same_bytes(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Return True if two dense arrays of integers are equal; small ones in one comparison of memory."""
+    return one.tobytes() == other.tobytes() if one.nbytes < _SMALL else bool((one == other).all())
 
 
 @functools.cache
-def _mark(dtype: torch.dtype) -> np.ndarray[Any, Any]:
-    """Return the bits of one element of the first poison pattern, [1]."""
-    return bits(_poison(1, dtype, 0))
+def _mark(dtype: torch.dtype) -> Any:
+    """Return the bits of an element of the first poison pattern."""
+    return bits(_poison(1, dtype, 0))[0]
