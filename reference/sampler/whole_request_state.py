@@ -52,13 +52,15 @@ class WholeRequestStateSampler:
         # Synthetic mode draws a token for every row alike, before it counts the steps.
         steps = last if batch.synthetic_rates is None else np.zeros_like(last)
         noise = np.exp(-gumbel_rows(np.array(seeds), last, steps, Draw.TARGET, batch.vocab_size))
-        heat, counts = batch.temperature.tolist(), np.array(batch.counts)
-        step = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts)
-        uniform = uniform_rows(np.repeat(np.array(seeds), counts), step, step, Draw.ACCEPT, 1)[:, 0]
-        accept = torch.from_numpy(uniform).split(batch.counts)
-        for b, (own, row, emitted) in enumerate(zip(accept, torch.from_numpy(noise), tokens, strict=True)):
-            if heat[b] > 0:
-                is_bonus = len(emitted) == len(own) + 1
+        counts = batch.counts
+        step = np.concatenate([np.arange(count) for count in counts])
+        numbers = uniform_rows(np.repeat(np.array(seeds), counts), step, step, Draw.ACCEPT, 1)[:, 0]
+        accept = torch.from_numpy(numbers).split(counts)
+        for b, (count, own, row, emitted) in enumerate(
+            zip(counts, accept, torch.from_numpy(noise), tokens, strict=True)
+        ):
+            if float(batch.temperature[b]) > 0:
+                is_bonus = len(emitted) == count + 1
                 bonus = (emitted[-1], row) if is_bonus else (-1, None)
                 draws[b] = Draws(own, row, *bonus)
         return Trace(tokens, draws)
