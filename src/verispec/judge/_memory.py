@@ -167,9 +167,10 @@ _WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 def _number(dtype: torch.dtype) -> np.dtype[Any] | None:
     """Return NumPy's name of a dtype; None where NumPy has none."""
     try:
-        return torch.empty(0, dtype=dtype).numpy().dtype
+        number: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
         return None
+    return number
 
 
 class GuardedTensor:
