@@ -42,11 +42,10 @@ def processed(
     if request.allowed_token_ids:
         allowed = np.isin(np.arange(len(row)), request.allowed_token_ids)
         row[~allowed] = _NEVER
-    text = tuple(output)
-    ends = {
-        size: text[len(text) - size :] for size in {len(word) - 1 for word in request.bad_words} if size <= len(text)
-    }
-    row[[word[-1] for word in request.bad_words if tuple(word[:-1]) == ends.get(len(word) - 1)]] = _NEVER
+    last, text = output[-1] if output else None, tuple(output)
+    for word in request.bad_words:
+        if len(word) == 1 or (word[-2] == last and text[1 - len(word) :] == tuple(word[:-1])):
+            row[word[-1]] = _NEVER
     if len(output) < request.min_tokens:
         row[list(stop_token_ids)] = _NEVER
     for token, bias in request.logit_bias.items():
