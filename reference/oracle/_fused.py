@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.reference.oracle._request_state import clean, request_rows
+from verispec.reference.oracle._request_state import TOGETHER, clean, request_rows
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 from verispec.reference.oracle.philox import Draw, philox4x32, uniform
 
@@ -92,6 +92,22 @@ def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) 
         kept = np.zeros(len(logits))
         kept[ids[:count]] = weight[ids[:count]]
         yield kept
+
+
+def argmax_of(logits: Array) -> Callable[[int], int]:
+    """Return a function of a row's number to its largest logit's first id; NaN counts as minus infinity.
+
+    The first call does a block of rows at once, for chains of greedy requests have thousands.
+    """
+    found = np.full(len(logits), -1)
+    size = max(TOGETHER // max(logits.shape[1], 1), 1)
+
+    def argmax(row: int) -> int:
+        if found[row] < 0:
+            found[row : row + size] = clean(logits[row : row + size]).argmax(axis=1)
+        return int(found[row])
+
+    return argmax
 
 
 def at_least(weight: Array, logits: Array) -> Array:

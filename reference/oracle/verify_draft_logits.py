@@ -14,6 +14,7 @@ from verispec.reference.oracle._fused import (
     Outcome,
     Rounding,
     Row,
+    argmax_of,
     at_least,
     exceeds,
     inverse_cdf,
@@ -42,11 +43,12 @@ def rows(
     **_: Any,
 ) -> Row:
     vocabulary = min(target_logits.shape[1], draft_logits.shape[2])
+    argmax = argmax_of(target_logits[:, :vocabulary])
 
     def rule(state: int, row: int, step: int, draft: int, rounding: Rounding) -> Iterator[Outcome]:
         target, scale = target_logits[row, :vocabulary], float(temperature[state])
         if scale == 0.0:
-            best = int(clean(target).argmax())
+            best = argmax(row)
             yield draft == best, best
             return
         numbers = Numbers(int(seed[state]), int(pos[row]), step)

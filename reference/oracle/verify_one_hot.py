@@ -12,13 +12,13 @@ from verispec.reference.oracle._fused import (
     Outcome,
     Rounding,
     Row,
+    argmax_of,
     exceeds,
     inverse_cdf,
     limit,
     verify,
     weights,
 )
-from verispec.reference.oracle._request_state import clean
 
 Array = np.ndarray[Any, Any]
 
@@ -33,10 +33,12 @@ def rows(
     top_p: Array | None = None,
     **_: Any,
 ) -> Row:
+    argmax = argmax_of(target_logits)
+
     def rule(state: int, row: int, step: int, draft: int, rounding: Rounding) -> Iterator[Outcome]:
         logits, scale = target_logits[row], float(temperature[state])
         if scale == 0.0:
-            best = int(clean(logits).argmax())
+            best = argmax(row)
             yield draft == best, best
             return
         numbers = Numbers(int(seed[state]), int(pos[row]), step)

@@ -87,9 +87,10 @@ class _Changes:
         """List the changes of one row that follows `output`."""
         params = history.params
         self.allowed += [(row, token) for token in params.allowed_token_ids or ()]
-        for *prefix, last in params.bad_words:
-            if len(prefix) <= len(output) and output[len(output) - len(prefix) :] == prefix:
-                self.forbidden.append((row, last))
+        last = output[-1] if output else None
+        for word in params.bad_words:
+            if len(word) == 1 or (word[-2] == last and output[1 - len(word) :] == list(word[:-1])):
+                self.forbidden.append((row, word[-1]))
         if len(output) < params.min_tokens:
             self.forbidden += [(row, token) for token in history.stop_token_ids]
         self.biased += [(row, token, bias) for token, bias in params.logit_bias.items()]

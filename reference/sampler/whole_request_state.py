@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from verispec.engines.protocol.sampling import Draws, ProcessedTokens, RequestContext, SamplerBatch, Trace
-from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform
+from verispec.reference.oracle.philox import Draw, gumbel_rows, uniform_rows
 
 from .request_state import RequestRows, RequestStates, RequestStateSampler
 from .synthetic_rates import conditional_rates
@@ -52,14 +52,17 @@ class WholeRequestStateSampler:
         # Synthetic mode draws a token for every row alike, before it counts the steps.
         steps = last if batch.synthetic_rates is None else np.zeros_like(last)
         noise = np.exp(-gumbel_rows(np.array(seeds), last, steps, Draw.TARGET, batch.vocab_size))
-        for b, (seed, count, emitted) in enumerate(zip(seeds, batch.counts, tokens, strict=True)):
+        counts = batch.counts
+        step = np.concatenate([np.arange(count) for count in counts])
+        numbers = uniform_rows(np.repeat(np.array(seeds), counts), step, step, Draw.ACCEPT, 1)[:, 0]
+        accept = torch.from_numpy(numbers).split(counts)
+        for b, (count, own, row, emitted) in enumerate(
+            zip(counts, accept, torch.from_numpy(noise), tokens, strict=True)
+        ):
             if float(batch.temperature[b]) > 0:
-                numbers = [uniform(seed, step, step, Draw.ACCEPT) for step in range(count)]
                 is_bonus = len(emitted) == count + 1
-                row = torch.from_numpy(noise[b])
-                accept = torch.tensor(numbers, dtype=torch.float64)
                 bonus = (emitted[-1], row) if is_bonus else (-1, None)
-                draws[b] = Draws(accept, row, *bonus)
+                draws[b] = Draws(own, row, *bonus)
         return Trace(tokens, draws)
 
     def process_and_verify(

@@ -160,10 +160,11 @@ def _numbers(draws: list[Draws], rows: RowSets) -> SharedNumbers:
     uniform = np.zeros((len(draws), rows.drafts))
     noise, bonus_noise = (np.full((len(draws), rows.vocab_size), np.nan) for _ in range(2))
     for b, one in enumerate(draws):
-        uniform[b, : len(one.uniform)] = one.uniform.numpy()
-        noise[b] = one.noise.numpy()
+        accept, row = one.uniform.numpy(), one.noise.numpy()
+        uniform[b, : len(accept)] = accept
+        noise[b] = row
         if one.bonus_noise is not None:
-            bonus_noise[b] = one.bonus_noise.numpy()
+            bonus_noise[b] = row if one.bonus_noise is one.noise else one.bonus_noise.numpy()
     return SharedNumbers(uniform, noise, bonus_noise)
 
 

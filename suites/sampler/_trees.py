@@ -280,14 +280,16 @@ def typical_arguments(
 
 def make_sure(trees: Trees, values: dict[str, Any]) -> None:
     """Let every draft of a batch of chains pass, but the last one of requests 1, 3, 5, ..."""
-    target = values["target_probs"] = np.eye(values["target_probs"].shape[2])[trees.tokens * 0]
-    for b, node in np.argwhere(trees.next_token >= 0).tolist():
-        child = trees.next_token[b, node]
-        is_last = trees.next_token[b, child] < 0
-        target[b, node] = np.roll(np.eye(target.shape[2])[trees.tokens[b, child]], int(is_last and b % 2 == 1))
+    vocab = values["target_probs"].shape[2]
+    certain = np.zeros_like(trees.tokens)
+    b, node = np.nonzero(trees.next_token >= 0)
+    child = trees.next_token[b, node]
+    is_wrong = (trees.next_token[b, child] < 0) & (b % 2 == 1)
+    certain[b, node] = (trees.tokens[b, child] + is_wrong) % vocab
+    values["target_probs"] = np.eye(vocab)[certain]
     if values.get("draft_probs") is not None:
-        child = np.take_along_axis(trees.tokens, np.maximum(trees.next_token, 0), axis=1)
-        values["draft_probs"] = np.eye(target.shape[2])[child]
+        drafts = np.take_along_axis(trees.tokens, np.maximum(trees.next_token, 0), axis=1)
+        values["draft_probs"] = np.eye(vocab)[drafts]
 
 
 def spoil(rng: Rng, trees: Trees, values: dict[str, Any], vocab: int) -> None:

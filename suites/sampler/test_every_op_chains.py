@@ -20,8 +20,18 @@ def names_of(op: str) -> set[str]:
     return {p.name for p in contracts.load(op).params}
 
 
-LENGTHS = (3, 9, 17, 40, 130, 1100)
-"""Drafts of the long requests of a chain."""
+LENGTHS = (3, 9, 17, 40, 130)
+"""Drafts of the long requests of a chain, with rows of 5 and of 17 tokens."""
+LONGEST = 1100
+"""Drafts past any block or recursion; one width of rows per mode, as they are five sixths of all rows."""
+
+
+def chains(engine: Engine, mode: str) -> list[tuple[int, int]]:
+    """Return the lengths of chains and the widths of their rows."""
+    if is_slow(engine):
+        return [(9, 5)]
+    longest = (LONGEST, (5, 17)[list(MODES).index(mode) % 2])
+    return [*((length, vocab) for length in LENGTHS for vocab in (5, 17)), longest]
 
 
 def chain(length: int, vocab: int, mode: str) -> BatchShape:
@@ -36,15 +46,14 @@ def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subje
     Behind long requests come one of one draft, which is wrong, and some whose first draft passes: a kernel that goes on
     into either is seen.
     """
-    for length in (9,) if is_slow(engine) else LENGTHS:
-        for vocab in (5,) if is_slow(engine) else (5, 17):
-            shape = chain(length, vocab, mode)
-            check(op, make(subject, seed + vocab, shape))
-            greedy = replace(shape, temperature=0.0)
-            if "temperature" in names_of(subject):
-                check(op, make(subject, seed + vocab, greedy))
-            # Of requests 1, 3, 5, ... the last draft is wrong: here of the long ones.
-            check(op, make(subject, seed + vocab, replace(greedy, counts=shape.counts[1:])))
+    for length, vocab in chains(engine, mode):
+        shape = chain(length, vocab, mode)
+        check(op, make(subject, seed + vocab, shape))
+        greedy = replace(shape, temperature=0.0)
+        if "temperature" in names_of(subject):
+            check(op, make(subject, seed + vocab, greedy))
+        # Of requests 1, 3, 5, ... the last draft is wrong: here of the long ones.
+        check(op, make(subject, seed + vocab, replace(greedy, counts=shape.counts[1:])))
 
 
 @case(
@@ -59,6 +68,5 @@ def test_long_chains_with_padding(op: OpUnderTest, engine: Engine, seed: int, su
 
     An engine that takes it for a draft still has an answer for chains without.
     """
-    for length in (9,) if is_slow(engine) else LENGTHS:
-        for vocab in (5,) if is_slow(engine) else (5, 17):
-            check(op, make(subject, seed + vocab, replace(chain(length, vocab, mode), special=True)))
+    for length, vocab in chains(engine, mode):
+        check(op, make(subject, seed + vocab, replace(chain(length, vocab, mode), special=True)))

@@ -178,11 +178,11 @@ def test_a_loop_of_one_round_too_many_is_caught(seed: int) -> None:
 
 def test_counts_behind_the_batch_are_those_of_further_requests() -> None:
     """Any other numbers there mostly make a request without rows, which every op skips."""
-    tensor = GuardedTensor.make((3,), torch.int32, layout="gapped", pattern=1)
-    tensor.fill(torch.tensor([0, 2, 5], dtype=torch.int32), 1, is_cumulative=True)
+    counts = np.array([0, 2, 5])
+    tensor = GuardedTensor((3,), torch.int32, layout="gapped", pattern=1, values=counts, is_cumulative=True)
     begin = tensor.view.storage_offset() + 3 * tensor.view.stride(0)
-    counts = [5, *tensor.buffer[begin :: tensor.view.stride(0)].tolist()]
-    assert set(np.diff(counts).tolist()) == {1, 2}
+    following = [5, *tensor.buffer[begin :: tensor.view.stride(0)].tolist()]
+    assert set(np.diff(following).tolist()) == {1, 2}
     assert tensor.view.tolist() == [0, 2, 5]
 
 

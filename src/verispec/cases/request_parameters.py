@@ -43,9 +43,10 @@ def processed(
     if request.allowed_token_ids:
         allowed = np.isin(np.arange(len(row)), request.allowed_token_ids)
         row[~allowed] = _NEVER
-    for *prefix, last in request.bad_words:
-        if list(output[len(output) - len(prefix) :]) == prefix and len(prefix) <= len(output):
-            row[last] = _NEVER
+    last, text = output[-1] if output else None, tuple(output)
+    for word in request.bad_words:
+        if len(word) == 1 or (word[-2] == last and text[1 - len(word) :] == tuple(word[:-1])):
+            row[word[-1]] = _NEVER
     if len(output) < request.min_tokens:
         row[list(stop_token_ids)] = _NEVER
     for token, bias in request.logit_bias.items():

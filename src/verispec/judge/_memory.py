@@ -8,11 +8,11 @@ result that depends on either therefore differs between pattern 0 and pattern 1.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,8 @@ def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
         value: float = 0x5A if dtype == torch.uint8 else float("nan") if dtype.is_floating_point else _INT_POISON
         return torch.full((count,), value, dtype=dtype)
     if dtype.is_floating_point:
-        return torch.from_numpy(draws.random(count)).to(dtype)
-    return torch.from_numpy(draws.integers(0, 90, count)).to(dtype)
+        return torch.from_numpy(draws.random(count, dtype=np.float32)).to(dtype)
+    return torch.from_numpy(draws.integers(0, 90, count, dtype=np.uint8)).to(dtype)
 
 
 def is_mark(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -144,8 +144,7 @@ def bits(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     Comparison is then exact, and NaN equals NaN.
     """
     dense = tensor.detach().cpu().contiguous()
-    width = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[dense.element_size()]
-    integers: np.ndarray[Any, Any] = dense.view(width).numpy()
+    integers: np.ndarray[Any, Any] = dense.view(_WIDTHS[dense.element_size()]).numpy()
     return integers
 
 
@@ -158,91 +157,157 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     return values
 
 
-_NOTHING = torch.empty(0)
+_SMALL = 1 << 16
+"""Bytes below which two copies for a comparison of memory take less time than NumPy's call."""
+_WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers that hold the bits of an element, by its size in bytes."""
 
 
-@dataclass(slots=True)
+@functools.cache
+def _number(dtype: torch.dtype) -> np.dtype[Any] | None:
+    """Return NumPy's name of a dtype; None where NumPy has none."""
+    try:
+        number: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
+    except TypeError:
+        return None
+    return number
+
+
 class GuardedTensor:
-    """A tensor (`view`) inside a guarded buffer."""
+    """A tensor (`view`) inside a guarded buffer (`buffer`).
 
-    view: torch.Tensor
-    buffer: torch.Tensor
-    _gaps: torch.Tensor | None
-    """Mask of the guard in the buffer; None for a dense tensor, which has bands alone."""
-    _before: torch.Tensor
+    Args:
+        shape: shape of the tensor.
+        dtype: element type of the tensor and its guard.
+        layout: one of `LAYOUTS`, or `SHIFTED`.
+        pattern: 0 or 1, selects the poison value of the guard, and of the tensor if it has no `values`.
+        device: "cpu" or a CUDA device.
+        values: contents of the tensor, of its shape. With pattern 1 some of them are in its guard too: memory beside a
+            tensor often holds its like, and ids that were drawn at random hardly ever equal one of the call's.
+        is_cumulative: True if the values are cumulative counts. Behind them the counts of further requests follow, as
+            where a batch is a part of larger buffers.
 
-    @classmethod
-    def make(
-        cls, shape: Sequence[int], dtype: torch.dtype, *, layout: str = "dense", pattern: int = 0, device: str = "cpu"
-    ) -> GuardedTensor:
-        """Allocate a tensor of `shape` between guard bands, filled with a poison pattern.
+    Raises:
+        ValueError: `layout` is unknown.
+    """
 
-        Args:
-            shape: shape of the tensor.
-            dtype: element type of the tensor and its guard.
-            layout: one of `LAYOUTS`, or `SHIFTED`.
-            pattern: 0 or 1, selects the poison value.
-            device: "cpu" or a CUDA device.
+    __slots__ = ("_before", "_first", "_gaps", "_host", "_shape", "_size", "_strides", "buffer", "view")
 
-        Raises:
-            ValueError: `layout` is unknown.
-        """
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        *,
+        layout: str = "dense",
+        pattern: int = 0,
+        device: str = "cpu",
+        values: np.ndarray[Any, Any] | None = None,
+        is_cumulative: bool = False,
+    ) -> None:
         if layout not in (*LAYOUTS, SHIFTED):
             raise ValueError(f"layout {layout!r} is not one of {(*LAYOUTS, SHIFTED)}")
-        start = BAND + (layout == SHIFTED)
-        strides = _strides(shape, layout)
-        span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True)) if all(shape) else 0
-        buffer = _poison(start + span + BAND, dtype, pattern).to(device)
-        view = torch.as_strided(buffer, tuple(shape), tuple(strides), start)
-        gaps = None
-        if span != view.numel():
-            gaps = torch.ones(len(buffer), dtype=torch.bool, device=device)
-            torch.as_strided(gaps, tuple(shape), tuple(strides), start).fill_(False)
-        return cls(view, buffer, gaps, _NOTHING)
-
-    def fill(self, values: torch.Tensor, pattern: int = 0, *, is_cumulative: bool = False) -> None:
-        """Copy `values` into the tensor; with pattern 1 some of them into its guard too.
-
-        Memory beside a tensor often holds its like: ids that were drawn at random hardly ever equal one of the call's.
-        Behind cumulative counts the counts of further requests follow, as where a batch is a part of larger buffers.
-        """
-        self.view.copy_(values)
-        if pattern and values.numel():
-            size = len(self.buffer) - values.numel()
-            places = torch.from_numpy(draws.integers(0, values.numel(), size)).to(self.view.device)
-            alike = self.view.reshape(-1)[places]
-            if self._gaps is None:
-                begin = self.view.storage_offset()
-                self.buffer[:begin] = alike[:begin]
-                self.buffer[begin - size :] = alike[begin:]
+        self._shape, self._size = tuple(shape), math.prod(shape)
+        self._first = BAND + (layout == SHIFTED)
+        strides = _strides(self._shape, layout)
+        self._strides = None if layout in ("dense", SHIFTED) else strides
+        span = self._size
+        if self._strides and span:
+            span = 1 + sum((n - 1) * s for n, s in zip(self._shape, strides, strict=True))
+        buffer = torch.empty(self._first + span + BAND, dtype=dtype)
+        number = _number(dtype)
+        # The bits of the whole buffer as integers, in the same memory: NumPy compares them without calls of torch.
+        width = _WIDTHS[buffer.element_size()]
+        self._host = buffer.view(width).numpy()
+        self._gaps = None
+        if span != self._size:
+            self._gaps = np.ones(len(self._host), dtype=bool)
+            self._inside(self._gaps).fill(False)
+        if values is None or not values.size:
+            buffer.copy_(_poison(len(buffer), dtype, pattern))
+        else:
+            if self._gaps is not None and not pattern:
+                buffer.copy_(_poison(len(buffer), dtype, pattern))
+            inside = self._inside(self._host)
+            if number is None:
+                inside[...] = torch.as_tensor(values).to(dtype).contiguous().view(width).numpy()
+            elif values.dtype == number:
+                self._inside(self._host.view(number))[...] = values
             else:
-                self.buffer[self._gaps] = alike
-            if is_cumulative:
-                stride = self.view.stride(0)
-                begin = self.view.storage_offset() + self.view.numel() * stride
-                behind = self.buffer[begin::stride]
-                more = torch.from_numpy(draws.integers(1, 3, len(behind)).cumsum()).to(self.buffer)
-                behind.copy_(self.view[-1] + more)
+                with np.errstate(over="ignore", invalid="ignore"):
+                    self._inside(self._host.view(number))[...] = values
+            self._guard(inside, dtype, pattern)
+            if pattern and is_cumulative:
+                behind = self._host[self._first + len(values) * strides[0] :: strides[0]]
+                behind[:] = inside[-1] + draws.integers(1, 3, len(behind)).cumsum()
+        self.buffer = buffer if device == "cpu" else buffer.to(device)
+        self.view = torch.as_strided(self.buffer, self._shape, strides, self._first)
+        self._before = self._host
+
+    def _inside(self, buffer: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Return the part of an array as long as the buffer that is the tensor's, in its layout."""
+        if self._strides is None:
+            return buffer[self._first : self._first + self._size].reshape(self._shape)
+        size = buffer.itemsize
+        return np.ndarray(
+            self._shape, buffer.dtype, buffer, self._first * size, [step * size for step in self._strides]
+        )
+
+    def _guard(self, inside: np.ndarray[Any, Any], dtype: torch.dtype, pattern: int) -> None:
+        """Fill the guard of a tensor that has its values: with poison, or with some of them."""
+        if pattern:
+            alike = inside.reshape(-1)[draws.integers(0, self._size, len(self._host) - self._size)]
+            if self._gaps is not None:
+                self._host[self._gaps] = alike
+                return
+            self._host[: self._first] = alike[: self._first]
+            self._host[self._first + self._size :] = alike[self._first :]
+        elif self._gaps is None:
+            self._host[: self._first] = self._host[self._first + self._size :] = _mark(dtype)
 
     def seal(self) -> None:
         """Save the whole buffer, just before the call."""
-        self._before = self.buffer.clone()
+        self._before = self._host.copy()
+
+    def before(self) -> np.ndarray[Any, Any]:
+        """Return the tensor as it was just before the call, as `to_numpy` does; the memory is that of the seal."""
+        inside = self._inside(self._before)
+        if not inside.flags.c_contiguous:
+            inside = inside.copy()
+        number = _number(self.view.dtype)
+        if number is None:
+            return to_numpy(torch.from_numpy(inside).view(self.view.dtype))
+        return inside.view(number)
+
+    def is_unchanged(self) -> bool:
+        """Return True if the call changed neither the tensor nor its guard."""
+        return _same_bytes(self._before, self._after())
+
+    def _after(self) -> np.ndarray[Any, Any]:
+        """Return the bits of the whole buffer."""
+        return self._host if self.buffer.device.type == "cpu" else bits(self.buffer)
 
     def changed_outside(self) -> int:
         """Return the number of guard elements that the call changed."""
-        before, after = bits(self._before), bits(self.buffer)
+        before, after = self._before, self._after()
         if self._gaps is not None:
-            return int(np.count_nonzero((before != after) & self._gaps.cpu().numpy()))
-        begin = self.view.storage_offset()
-        end = begin + self.view.numel()
-        parts = slice(0, begin), slice(end, None)
-        return sum(int(np.count_nonzero(before[part] != after[part])) for part in parts)
+            return int(np.count_nonzero((before != after) & self._gaps))
+        bands = slice(0, self._first), slice(self._first + self._size, None)
+        return sum(
+            0 if _same_bytes(before[band], after[band]) else int(np.count_nonzero(before[band] != after[band]))
+            for band in bands
+        )
 
     def changed_inside(self) -> bool:
         """Return True if the call changed the tensor itself."""
-        before = torch.as_strided(self._before, self.view.shape, self.view.stride(), self.view.storage_offset())
-        return bool(np.any(bits(before) != bits(self.view)))
+        return not np.array_equal(self._inside(self._before), self._inside(self._after()))
 
-    def before(self) -> torch.Tensor:
-        """Return a copy of the tensor as it was just before the call."""
-        return torch.as_strided(self._before, self.view.shape, self.view.stride(), self.view.storage_offset()).clone()
+
+def _same_bytes(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Return True if two dense arrays of integers are equal; small ones in one comparison of memory."""
+    return one.tobytes() == other.tobytes() if one.nbytes < _SMALL else bool((one == other).all())
+
+
+@functools.cache
+def _mark(dtype: torch.dtype) -> Any:
+    """Return the bits of an element of the first poison pattern."""
+    return bits(_poison(1, dtype, 0))[0]

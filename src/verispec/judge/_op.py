@@ -167,7 +167,9 @@ class OpUnderTest:
         if self.before_call is not None:
             self.before_call(OpCall(values, dtypes or {}, layouts or {}, shapes or {}))
         guarded, scalars = self._materialise(values, dtypes or {}, layouts or {}, shapes or {}, pattern)
-        before = {name: to_numpy(g.view) for name, g in guarded.items()}
+        for g in guarded.values():
+            g.seal()
+        before = {name: g.before() for name, g in guarded.items()}
         self.last = ({**scalars, **before}, {})
         arguments: dict[str, Any] = {}
         for param in self.contract.params:
@@ -175,8 +177,6 @@ class OpUnderTest:
                 arguments[param.name] = guarded[param.name].view
             elif param.name in scalars:
                 arguments[param.name] = scalars[param.name]
-        for g in guarded.values():
-            g.seal()
         self._run(arguments)
         self._nothing_else_changed(guarded)
         return {**scalars, **before}, {
@@ -206,9 +206,9 @@ class OpUnderTest:
         """
         guarded, scalars = self._materialise(values, {}, {}, {}, 0)
         guarded[output] = guarded[source]
-        before = {name: to_numpy(g.view) for name, g in guarded.items()}
         for g in guarded.values():
             g.seal()
+        before = {name: g.before() for name, g in guarded.items()}
         self._run({**scalars, **{name: g.view for name, g in guarded.items()}})
         self._nothing_else_changed({name: g for name, g in guarded.items() if name != source})
         inputs = {**scalars, **before}
@@ -381,12 +381,15 @@ class OpUnderTest:
                 scalars[param.name] = None
                 continue
             dtype = getattr(torch, dtypes.get(param.name) or param.production or param.dtypes[0])
-            layout = layouts.get(param.name, "dense")
-            tensor = GuardedTensor.make(shape, dtype, layout=layout, pattern=pattern, device=self.device)
-            if param.name in arrays:
-                own = torch.as_tensor(arrays[param.name]).to(dtype)
-                tensor.fill(own, pattern, is_cumulative=param.cumulative is not None)
-            guarded[param.name] = tensor
+            guarded[param.name] = GuardedTensor(
+                shape,
+                dtype,
+                layout=layouts.get(param.name, "dense"),
+                pattern=pattern,
+                device=self.device,
+                values=arrays.get(param.name),
+                is_cumulative=param.cumulative is not None,
+            )
         for param in self.contract.params:
             if isinstance(param, Scalar) and param.stride_of in guarded:
                 scalars.setdefault(param.name, guarded[param.stride_of].view.stride(0))
@@ -394,6 +397,8 @@ class OpUnderTest:
 
     def _nothing_else_changed(self, guarded: Mapping[str, GuardedTensor]) -> None:
         for name, g in guarded.items():
+            if g.is_unchanged():
+                continue
             if count := g.changed_outside():
                 elements = "1 element" if count == 1 else f"{count} elements"
                 raise Mismatch(Failure(Kind.OUTSIDE, f"the call wrote {elements} outside {name}", name, wrong=count))

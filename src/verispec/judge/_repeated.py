@@ -11,8 +11,12 @@ from verispec.judge._compare import Compare, exact
 from verispec.judge._copies import copies_of, repeated, row_sizes
 from verispec.judge._failure import Mismatch
 from verispec.judge._op import OpCall, OpUnderTest
-from verispec.judge._output import compare_output
+from verispec.judge._output import compare_output, under_poison
 from verispec.reference import oracle
+
+Masks = dict[str, Any]
+Answer = tuple[Mapping[str, Any], Mapping[str, Any], Masks]
+"""Arguments of one copy, the oracle's outputs for them, and masks of the elements that it writes."""
 
 
 def check_repeated(
@@ -45,11 +49,12 @@ def check_repeated(
     call = OpCall(large, dtypes or {}, layouts or {}, wide, compare)
     if op.instead is not None:
         op.check_outputs(large, dtypes=dtypes, layouts=layouts, shapes=wide, compare=compare)
+    answer: Answer | None = None
     try:
         for pattern in (0, 1):
             inputs, outputs = op.call(large, dtypes=dtypes, layouts=layouts, shapes=wide, pattern=pattern)
             op.last = (inputs, outputs)
-            _compare_copies(op, values, copies, inputs, outputs, compare)
+            answer = _compare_copies(op, values, copies, inputs, outputs, compare, answer)
     except Mismatch:
         op.failing = call
         raise
@@ -62,12 +67,14 @@ def _compare_copies(
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     compare: Mapping[str, Compare],
-) -> None:
+    known: Answer | None,
+) -> Answer:
+    """Compare all copies; `known` is the answer under another poison. Return that under this one."""
     sizes = row_sizes(op.contract, values)
     arrays = {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)}
     first = {name: parts[0] for name, parts in copies_of(op.contract, arrays, sizes, copies, range(1)).items()}
     small = {**inputs, **first}
-    expected, written = _oracle(op, small)
+    expected, written = _answer(op, small, known)
     before, after = (
         copies_of(op.contract, given, sizes, copies, range(copies))
         for given in ({name: arrays[name] for name in outputs}, outputs)
@@ -93,6 +100,7 @@ def _compare_copies(
         except Mismatch as mismatch:
             mismatch.failure.details["copy of the batch"] = copy
             raise
+    return small, expected, written
 
 
 def _differs_from_first(copies: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -104,8 +112,18 @@ def _differs_from_first(copies: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return differs
 
 
-def _oracle(op: OpUnderTest, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Return the oracle's outputs, and masks of the elements that it writes: those that no poison changes."""
+def _answer(op: OpUnderTest, inputs: Mapping[str, Any], known: Answer | None) -> tuple[Mapping[str, Any], Masks]:
+    """Return the oracle's outputs, and masks of the elements that it writes: those that no poison changes.
+
+    Args:
+        op: op under test.
+        inputs: arguments of one copy, by parameter name.
+        known: answer for the same copy under other poison, if there is one.
+    """
+    if known:
+        first, expected, written = known
+        if derived := under_poison(op.contract, first, inputs, expected):
+            return derived, written
 
     def run(given: Mapping[str, Any]) -> Mapping[str, Any]:
         copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}

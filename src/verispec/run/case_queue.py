@@ -11,13 +11,16 @@ from typing import BinaryIO
 
 _DIGITS = 12
 """Width of the first line, which holds the offset of the first waiting case."""
+LARGEST = 32
+"""Cases of a block where workers share the queue. The first suite has the slowest cases: one worker that takes most of
+it ends long after the others. Blocks of 32 in 6,000 cases of 0.1 s leave two workers within 3 % of each other."""
 
 
 class CaseQueue:
     """Case ids in order; `put` appends, `take` removes a block of neighbours.
 
     Neighbouring cases share what is expensive to load, so a worker takes many at once: everything when it is
-    alone, a share of the waiting cases beside others, so that all finish at about the same time.
+    alone, up to `LARGEST` beside others, and fewer towards the end, so that all finish at about the same time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,4 +61,4 @@ def _offset(position: int) -> bytes:
 
 
 def _share(waiting: int, workers: int) -> int:
-    return waiting if workers == 1 else -(-waiting // (4 * workers))
+    return waiting if workers == 1 else min(-(-waiting // (4 * workers)), LARGEST)

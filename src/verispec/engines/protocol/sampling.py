@@ -51,11 +51,11 @@ class SamplerBatch:
     """Unconditional acceptance rate per draft position; None is ordinary verification."""
 
     def __post_init__(self) -> None:
-        rows, requests = self.logits.shape[0], len(self.draft_token_ids)
-        if rows != self.num_drafts + requests:
+        rows, requests, drafts = self.logits.shape[0], len(self.draft_token_ids), self.num_drafts
+        if rows != drafts + requests:
             raise ValueError(
-                f"logits has {rows} rows; {requests} requests with {self.num_drafts} drafts need "
-                f"{self.num_drafts + requests} (the draft rows of a request, then its bonus row)"
+                f"logits has {rows} rows; {requests} requests with {drafts} drafts need "
+                f"{drafts + requests} (the draft rows of a request, then its bonus row)"
             )
         per_request = {
             "temperature": self.temperature,
@@ -67,10 +67,8 @@ class SamplerBatch:
         for name, value in per_request.items():
             if value is not None and len(value) != requests:
                 raise ValueError(f"{name} has {len(value)} entries for {requests} requests")
-        if self.draft_probs is not None and self.draft_probs.shape != (self.num_drafts, self.vocab_size):
-            raise ValueError(
-                f"draft_probs is {tuple(self.draft_probs.shape)}, want {(self.num_drafts, self.vocab_size)}"
-            )
+        if self.draft_probs is not None and self.draft_probs.shape != (drafts, self.vocab_size):
+            raise ValueError(f"draft_probs is {tuple(self.draft_probs.shape)}, want {(drafts, self.vocab_size)}")
 
     def named(self) -> dict[str, object]:
         """Return the fields that are set, by name, for reports."""
@@ -85,7 +83,7 @@ class SamplerBatch:
     @property
     def num_drafts(self) -> int:
         """N, the number of draft tokens of all requests."""
-        return sum(self.counts)
+        return sum(map(len, self.draft_token_ids))
 
     @property
     def vocab_size(self) -> int:

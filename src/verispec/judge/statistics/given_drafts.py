@@ -175,11 +175,10 @@ class Requests:
         Raises:
             Mismatch: a request emitted no token, more than its drafts and one, or something else before its last token.
         """
-        for b, emitted in enumerate(tokens):
-            before = drafts[b, : max(len(emitted) - 1, 0)].tolist()
-            if not 1 <= len(emitted) <= lengths[b] + 1 or before != list(emitted[:-1]):
-                brought = drafts[b, : lengths[b]].tolist()
-                message = f"request {b} with drafts {brought} emitted {list(emitted)}"
+        for b, (emitted, brought, most) in enumerate(zip(tokens, drafts.tolist(), lengths.tolist(), strict=True)):
+            count = len(emitted) - 1
+            if not 0 <= count <= most or brought[:count] != list(emitted[:-1]):
+                message = f"request {b} with drafts {brought[:most]} emitted {list(emitted)}"
                 raise Mismatch(Failure(Kind.VALUE, message))
         accepted = np.array([len(emitted) - 1 for emitted in tokens])
         return cls(sets, lengths, drafts, accepted, np.array([emitted[-1] for emitted in tokens]))
