@@ -256,8 +256,9 @@ def _finish_kernel(
     # Without limits the scan decided on all drafts up to the first rejected one.
     n = tl.minimum(rejected, drafts)
     start = 0 if LIMITED else n
-    # Before what waits for the row's chunks.
-    tiles = load_tiles(chunks, request * requests.columns + n, TILES)
+    if not LIMITED:
+        # Before what waits for the row's chunks.
+        tiles = load_tiles(chunks, request * requests.columns + n, TILES)
     margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
         chunks, target, draft, requests, request, state, first, drafts, start, vocabulary, KIND, STEPS, SPLITS
     )

@@ -104,7 +104,7 @@ def test_a_chosen_k_returns_after_a_pause(load: Load, prompts: Any, draft: str) 
 
 @case("GEN-42", accepted=["all", "few", "none"], batch=[1, 3], draft="draft_model k=auto", target="tiny", reach=CHOSEN)
 def test_a_chosen_k_follows_acceptance(load: Load, tiny: dict[str, Path], accepted: str, batch: int) -> None:
-    """The drafter is the target itself, or agrees with it seldom or nowhere, and is as dear as it.
+    """The drafter is the target itself, or agrees with it seldom or nowhere, and costs as much.
 
     Of the second one a quarter of the drafts are accepted: more than a few per step cost more than they save.
     """
