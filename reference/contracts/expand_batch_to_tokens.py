@@ -48,7 +48,7 @@ CONTRACT = Contract(
             production="int32",
             cumulative=Cumulative("N", "MAX_NUM_TOKENS"),
         ),
-        Scalar("replace_from", float, "value to replace; compared in the input's dtype"),
+        Scalar("replace_from", float, "value replaced, rounded to a float input's dtype; a fraction equals no integer"),
         Scalar("replace_to", float, "replacement value", like="output_ptr"),
         Scalar(
             "MAX_NUM_TOKENS",

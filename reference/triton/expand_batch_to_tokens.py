@@ -48,6 +48,9 @@ def expand_batch_to_tokens(
         return
     # A float argument is a float32. Integers compare as integers, so that values above 2^24 stay exact.
     number = float if input_ptr.is_floating_point() else int
+    if number is int and not (float(replace_from).is_integer() and abs(replace_from) < 2**63):
+        # No integer equals it: a 0 that replaces 0 changes nothing.
+        replace_from = replace_to = 0
     block = min(triton.next_power_of_2(MAX_NUM_TOKENS), 1024)
     _expand_kernel[(requests, triton.cdiv(MAX_NUM_TOKENS, block))](
         output_ptr,

@@ -87,6 +87,19 @@ def wide_integers(rng: Rng, values: Values) -> None:
 
 
 @alters("expand_batch_to_tokens")
+def no_such_integer(rng: Rng, values: Values) -> None:
+    values["input_ptr"] = rng.integers(0, 2, len(values["input_ptr"]))
+    values["output_ptr"] = values["output_ptr"].astype(np.int64)
+    values |= {"replace_from": 0.5, "replace_to": 9}
+
+
+@alters("expand_batch_to_tokens")
+def an_integer_of_no_dtype(rng: Rng, values: Values) -> None:
+    no_such_integer(rng, values)
+    values["replace_from"] = 2.0**70
+
+
+@alters("expand_batch_to_tokens")
 def flags(rng: Rng, values: Values) -> None:
     values["input_ptr"] = rng.random(len(values["input_ptr"])) < 0.5
     values["output_ptr"] = values["output_ptr"].astype(np.bool_)
