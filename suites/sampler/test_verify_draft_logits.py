@@ -142,6 +142,14 @@ def test_small_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int) -> None:
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
 
 
+@case("VDL-5", check="top-k of flat rows beside top-p", vocab=20_000, reach="requests with and without top-p")
+def test_top_k_beside_a_top_p_of_one(op: OpUnderTest, seed: int) -> None:
+    """Each token weighs nearly as much as the first one; top-k counts them, also where the batch has a top-p."""
+    requests = drafted(seed, "ragged", 20_000, temperature=1.0)
+    requests.target_logits *= 0.03
+    verify(op, requests, **limits(requests, [400, 700, 2000, 10_000], [1.0, 1.0, 0.9, 1.0, 1.0]))
+
+
 @case("VDL-5", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
 def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
     requests = drafted(seed, "ragged", 8193, temperature=1.0)
