@@ -77,6 +77,31 @@ def test_the_mass_of_the_first_and_of_the_last_token(op: OpUnderTest, seed: int,
     verify(op, requests)
 
 
+@case("BLK-2", check="rows of unlike mass", vocab=[37, 5000, 9000, 20_000], reach=BLOCK)
+def test_each_threshold_takes_the_mass_of_its_own_row(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """A row at random has no mass, as its draft is its target, or much of it, at one token anywhere in the vocabulary.
+
+    A mass of another row, or of a part of the row, changes what is accepted. The first drafts have p / q = 3/5, so that
+    no ratio is near 1, where the threshold of a row without mass is a matter of rounding.
+    """
+    rng = np.random.default_rng(seed)
+    requests = random_requests(rng, (3,) * 24, vocab, temperature=1.0, spare=0)
+    assert requests.draft_logits is not None
+    for b, state in enumerate(requests.idx_mapping):
+        for step in range(requests.drafts(b)):
+            row = requests.row(b, step)
+            drafted = requests.draft_logits[state, step]
+            if step and rng.random() < 0.5:
+                drafted[:] = requests.target_logits[row]
+                continue
+            draft, theirs, ours = rng.choice(vocab, 3, replace=False)
+            requests.draft_sampled[row + 1] = draft
+            requests.target_logits[row] = drafted[:] = -np.inf
+            requests.target_logits[row, [draft, ours]] = np.log([0.3, 0.7])
+            drafted[[draft, theirs]] = np.log([0.5, 0.5])
+    verify(op, requests)
+
+
 @case("BLK-3", draft=DRAFT, reach=BLOCK)
 def test_one_draft_is_judged_as_a_whole_block(op: OpUnderTest, seed: int, draft: str) -> None:
     verify(op, batch(seed, "wide", draft, temperature=1.0))

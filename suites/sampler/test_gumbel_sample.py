@@ -120,6 +120,15 @@ def test_each_later_step_has_its_own_numbers(op: OpUnderTest, seed: int) -> None
     check(op, arguments(seed, "draft", rows=32, temperature=np.ones(35), logits_cache_col=np.arange(32)))
 
 
+@case("GUM-4", check="steps past 8 and 16 bits")
+def test_steps_of_many_bits_have_their_own_numbers(op: OpUnderTest, seed: int) -> None:
+    """A counter holds 24 bits of a step; the rows are uniform, so that the noise alone decides."""
+    steps = [255, 256, 257, 511, 512, 65_535, 65_536, 2**24 - 1]
+    values = arguments(seed, "draft", 1030, rows=8, temperature=np.ones(11), logits_cache_col=np.array(steps))
+    values["logits"][:] = 0.0
+    check(op, values)
+
+
 @case("GUM-5", draw=DRAWS, reach="draft_sample_method=probabilistic")
 def test_the_cache_holds_the_logits_before_temperature(op: OpUnderTest, seed: int, draw: str) -> None:
     check(op, cached(arguments(seed, draw), seed))

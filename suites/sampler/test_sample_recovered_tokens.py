@@ -200,6 +200,22 @@ def test_float64_noise_is_not_narrowed(op: OpUnderTest, seed: int, draft: str) -
     check(op, batch, {"inv_q_ptr": "float64"})
 
 
+@case("SRT-6", draft=DRAFT, check="rivals far apart", vocab=[4100, 10_000])
+def test_float64_noise_of_tokens_far_apart_is_not_narrowed(op: OpUnderTest, seed: int, draft: str, vocab: int) -> None:
+    """As above, with the better token farther behind in each request, up to the end of its row.
+
+    Programs that share a row compare the winners of their parts: float32 scores of these would be equal too.
+    """
+    batch = random_batch(np.random.default_rng(seed), (1,) * 8, vocab, draft=draft == "present")
+    rows(batch, 0.25, 0.125)
+    batch.draft_token_ids[:] = 0
+    batch.inv_q[:] = 0.5
+    batch.inv_q[:, 7] = 1.0
+    better = [8, 40, 263, 1031, 2055, 4000, vocab - 2, vocab - 1]
+    batch.inv_q[np.arange(8), better] = 1.0 + 2.0**-40
+    check(op, batch, {"inv_q_ptr": "float64"})
+
+
 @case("SRT-1", noise="float64", counts=["ragged", "gaps"], draft=DRAFT, reach="use_fp64_gumbel draws float64 noise")
 def test_float64_noise(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
     check(op, rng_batch(seed, counts, draft), {"inv_q_ptr": "float64"})

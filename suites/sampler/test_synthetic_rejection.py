@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import Array, RequestBatch
+from verispec.cases.request_state import Array, RequestBatch, random_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle.philox import Draw, uniform, word
 from verispec.suites.sampler._request_state import COUNTS, batch, drafted_reach, layouts, widths
@@ -59,6 +59,18 @@ def test_a_rate_that_equals_its_number(op: OpUnderTest, seed: int, rate: str) ->
 def exact_position(step: int) -> int:
     """Return a position at which the acceptance number of the step is one of float32."""
     return next(pos for pos in range(100_000) if word(EQUAL_SEED, pos, step, Draw.ACCEPT) < 2**23)
+
+
+@case("SYN-1", check="numbers of 300 drafts")
+def test_every_step_of_a_long_request_has_its_own_number(op: OpUnderTest, seed: int) -> None:
+    """Each rate is the next number of float32 above the sample of its step, until one is 0."""
+    requests = random_requests(np.random.default_rng(seed), (2, 300, 1), 11, draft=False, spare=0)
+    key, first = int(requests.seed[requests.idx_mapping[1]]), requests.row(1, 0)
+    numbers = [uniform(key, int(requests.pos[first + step]), step, Draw.ACCEPT) for step in range(300)]
+    rates = np.nextafter(np.asarray(numbers, np.float32), np.float32(2))
+    rates[290] = 0.0
+    got = check(op, requests, rates)["num_sampled"]
+    assert_same("290 drafts and one token", 291, int(got[1]))
 
 
 @case("SYN-2", counts=["ragged", "wide"], reach=REACH)

@@ -120,6 +120,13 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, drafted(seed, "ragged", vocab))
 
 
+@case("VDL-4", check="a long request among short ones", vocab=151_936, reach=REACH)
+def test_many_logits(op: OpUnderTest, seed: int) -> None:
+    """Eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
+    requests = random_requests(np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, spare=0, temperature=0.7)
+    verify(op, raw(requests))
+
+
 @case("VDL-5", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")
 def test_limits(op: OpUnderTest, seed: int, k: str | None, p: str | None) -> None:
     requests = drafted(seed, "ragged")
@@ -140,6 +147,14 @@ def test_small_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int) -> None:
     requests = drafted(seed, "ragged", 20_000, temperature=1.3)
     given = limits(requests, [1, 2, 3])
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
+
+
+@case("VDL-5", check="top-k of flat rows beside top-p", vocab=20_000, reach="requests with and without top-p")
+def test_top_k_beside_a_top_p_of_one(op: OpUnderTest, seed: int) -> None:
+    """Each token weighs nearly as much as the first one; top-k counts them, also where the batch has a top-p."""
+    requests = drafted(seed, "ragged", 20_000, temperature=1.0)
+    requests.target_logits *= 0.03
+    verify(op, requests, **limits(requests, [400, 700, 2000, 10_000], [1.0, 1.0, 0.9, 1.0, 1.0]))
 
 
 @case("VDL-5", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, select_requests
+from verispec.cases.request_state import RequestBatch, random_requests, select_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import REACH, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -57,6 +57,15 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 @case("VGR-3", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, greedy(seed, "ragged", vocab))
+
+
+@case("VGR-3", check="a long request among short ones", vocab=151_936, reach=REACH)
+def test_many_logits(op: OpUnderTest, seed: int) -> None:
+    """Eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
+    requests = random_requests(
+        np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, draft=False, spare=0, temperature=0.0
+    )
+    verify(op, requests)
 
 
 @case("VGR-4", columns=[0, 1, 5], reach="the buffer is as wide as the longest request of any batch")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
+from verispec.cases.request_state import RequestBatch, draft_outside, random_requests, select_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
@@ -76,6 +76,15 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, one_hot(seed, "none", vocab))
 
 
+@case("VOH-3", check="a long request among short ones", vocab=151_936, reach=REACH)
+def test_many_logits(op: OpUnderTest, seed: int) -> None:
+    """Eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
+    requests = random_requests(
+        np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, draft=False, spare=0, temperature=0.7
+    )
+    verify(op, likely(raw(requests), 12.0))
+
+
 @case("VOH-4", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")
 def test_limits(op: OpUnderTest, seed: int, k: str | None, p: str | None) -> None:
     requests = one_hot(seed, "ragged")
@@ -96,6 +105,14 @@ def test_small_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int) -> None:
     requests = one_hot(seed, "ragged", 20_000, temperature=1.3)
     given = limits(requests, [1, 2, 3])
     verify(op, draft_at_limit(requests, given["top_k"]), **given)
+
+
+@case("VOH-4", check="top-k of flat rows beside top-p", vocab=20_000, reach="requests with and without top-p")
+def test_top_k_beside_a_top_p_of_one(op: OpUnderTest, seed: int) -> None:
+    """Each token weighs nearly as much as the first one; top-k counts them, also where the batch has a top-p."""
+    requests = one_hot(seed, "ragged", 20_000, temperature=1.0)
+    requests.target_logits *= 0.03
+    verify(op, requests, **limits(requests, [400, 700, 2000, 10_000], [1.0, 1.0, 0.9, 1.0, 1.0]))
 
 
 @case("VOH-4", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
