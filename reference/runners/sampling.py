@@ -193,7 +193,8 @@ class RequestStateSampling:
         self._owners[request.slot] = request
         self._temperature[states] = params.temperature
         self._seed[states] = request.seed_word
-        self._top_k[states] = params.top_k
+        # One past any vocabulary keeps all.
+        self._top_k[states] = min(params.top_k, torch.iinfo(torch.int32).max)
         self._top_p[states] = params.top_p
         self._min_p[states] = params.min_p
 

@@ -144,6 +144,18 @@ def test_a_filter_that_leaves_one_token(
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_top_k_past_32_bits_keeps_all(sampler: str, models: Models, prompts: list[tuple[int, ...]]) -> None:
+    """As one of the vocabulary's size does, beside a request with a small one."""
+
+    def generate(top_k: int) -> list[tuple[int, ...]]:
+        limits = (top_k, 3)
+        asked = [GenerationRequest(prompts[n], max_tokens=12, temperature=2.0, top_k=limits[n], seed=n) for n in (0, 1)]
+        return [r.token_ids for r in models.runner("draft_model", sampler=sampler).generate(asked)]
+
+    assert generate(2**40) == generate(2**31) == generate(models.reference.config.vocab_size)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
 @pytest.mark.parametrize("mode", ["raw", "processed"])
 @pytest.mark.parametrize("temperature", [0.0, 1.7])
 def test_logprobs_of_every_emitted_token(
