@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from verispec.cases.request_state import Array, RequestBatch
+from verispec.cases.request_state import Array, RequestBatch, random_requests
 from verispec.judge import Compare, OpUnderTest, assert_same
 from verispec.reference.oracle._fused import OUTPUTS, allowed_results
 from verispec.reference.oracle._request_state import clean, logsumexp
@@ -29,6 +29,11 @@ def of_temperature(params: Mapping[str, Any]) -> str | None:
 
 ENOUGH = 32
 """Wrong requests of a call after which no further one is tried within rounding: a wrong kernel has thousands."""
+
+
+def many_logits(seed: int, **fields: Any) -> RequestBatch:
+    """Return eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
+    return random_requests(np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, spare=0, **fields)
 
 
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:

@@ -21,6 +21,7 @@ from verispec.suites.sampler._fused import (
     draft_normalisers,
     heavy_end,
     limits,
+    many_logits,
     of_temperature,
     one_per_part,
     raw,
@@ -121,10 +122,8 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
 
 
 @case("VDL-4", check="a long request among short ones", vocab=151_936, reach=REACH)
-def test_many_logits(op: OpUnderTest, seed: int) -> None:
-    """Eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
-    requests = random_requests(np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, spare=0, temperature=0.7)
-    verify(op, raw(requests))
+def test_a_batch_of_many_logits(op: OpUnderTest, seed: int) -> None:
+    verify(op, raw(many_logits(seed, temperature=0.7)))
 
 
 @case("VDL-5", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, random_requests, select_requests
+from verispec.cases.request_state import RequestBatch, select_requests
 from verispec.judge import OpUnderTest, assert_same
-from verispec.suites.sampler._fused import REACH, verify
+from verispec.suites.sampler._fused import REACH, many_logits, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -60,12 +60,8 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
 
 
 @case("VGR-3", check="a long request among short ones", vocab=151_936, reach=REACH)
-def test_many_logits(op: OpUnderTest, seed: int) -> None:
-    """Eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
-    requests = random_requests(
-        np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, draft=False, spare=0, temperature=0.0
-    )
-    verify(op, requests)
+def test_a_batch_of_many_logits(op: OpUnderTest, seed: int) -> None:
+    verify(op, many_logits(seed, draft=False, temperature=0.0))
 
 
 @case("VGR-4", columns=[0, 1, 5], reach="the buffer is as wide as the longest request of any batch")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, draft_outside, random_requests, select_requests
+from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
@@ -20,6 +20,7 @@ from verispec.suites.sampler._fused import (
     draft_at_limit,
     heavy_end,
     limits,
+    many_logits,
     of_temperature,
     one_per_part,
     raw,
@@ -77,12 +78,8 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
 
 
 @case("VOH-3", check="a long request among short ones", vocab=151_936, reach=REACH)
-def test_many_logits(op: OpUnderTest, seed: int) -> None:
-    """Eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
-    requests = random_requests(
-        np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, draft=False, spare=0, temperature=0.7
-    )
-    verify(op, likely(raw(requests), 12.0))
+def test_a_batch_of_many_logits(op: OpUnderTest, seed: int) -> None:
+    verify(op, likely(raw(many_logits(seed, draft=False, temperature=0.7)), 12.0))
 
 
 @case("VOH-4", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")
