@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from verispec.cli.mutants import app
+from verispec.cli.mutants import app, mutants
 from verispec.errors import VerispecError
 from verispec.mutants import campaign, measured, plugin, results
 from verispec.mutants.campaign import CampaignPlan, command_of
@@ -31,6 +32,12 @@ class FakeJob:
 
 
 CASES = [f"sampler/op:C-{clause}:n={n}" for clause in (1, 2) for n in range(10)]
+
+
+def test_the_command_has_the_defaults_of_a_plan() -> None:
+    given, plan = signature(mutants).parameters, CampaignPlan(LAYERS["cpp"])
+    assert (given["limit"].default, given["slowest"].default) == (plan.limit, plan.slowest)
+    assert plan.slowest < plan.limit, "one case would leave no time for another"
 
 
 def test_choice_takes_as_many_of_each_clause() -> None:

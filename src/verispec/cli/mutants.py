@@ -26,8 +26,8 @@ def mutants(
     limit: Annotated[float, typer.Option(min=0.1, help="Processor seconds of cases per mutant.")] = 90.0,
     per_clause: Annotated[int, typer.Option(min=0, help="Cases of each clause to use; 0 uses all.")] = 0,
     slowest: Annotated[
-        float, typer.Option(min=0.1, help="Omit cases that use more processor seconds than this.")
-    ] = 600.0,
+        float, typer.Option(min=0.1, help="Omit cases that use more processor seconds than this without a mutant.")
+    ] = 30.0,
     triggers: Annotated[bool, typer.Option(help="Include faults that act only under a condition.")] = True,
     listed: Annotated[
         bool, typer.Option(help="Test mutants that the reviewed list calls equivalent, to find wrong entries.")
