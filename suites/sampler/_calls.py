@@ -322,9 +322,9 @@ def _fused_verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     given = _fused.limits(requests, k, p) if limited else {}
     if shape.exact and "top_k" in given:
         requests = _fused.draft_at_limit(requests, given["top_k"])
-    if shape.special and op != "verify_greedy":
+    if shape.special and op != "verify_greedy" and not shape.sure:  # an infinite logit ends a chain
         _fused.infinite_rows(rng, requests)
-        if limited and not shape.sure:
+        if limited:
             given, kept = _fused.limits_of_ties(requests, given)
             requests = _fused.adjacent_ties(requests, kept, every=2)
     if draft and shape.draft and shape.synthetic:

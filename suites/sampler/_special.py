@@ -43,12 +43,18 @@ def pass_all_but_last(batch: Batch) -> None:
 def pad_one(rng: Rng, draft_ids: np.ndarray[Any, Any], chains: Iterable[tuple[int, int]], vocab: int) -> None:
     """Put padding, or an id past a vocabulary that is not small, at one place of each chain (first place, length).
 
-    In every fourth chain the place is past 1,024 if there are as many.
+    Chains longer than 1,024 have it past that place, where -1 follows the last id of the vocabulary: as an index it
+    leads to the logit of that id in the row before, which is certain.
     """
-    for i, (first, length) in enumerate(chains):
+    for first, length in chains:
         if length:
-            at = first + rng.integers(1024 if i % 4 == 0 and length > 1024 else 0, length)
-            draft_ids[at] = rng.choice([-1] if vocab < 10 else [-1, -1, *past(vocab)])
+            ids, places = [-1] if vocab < 10 else [-1, -1, *past(vocab)], np.arange(first, first + length)
+            if length > 1024:
+                places = places[1024:]
+                behind = places[draft_ids[places - 1] == vocab - 1]
+                if len(behind):
+                    ids, places = [-1], behind
+            draft_ids[rng.choice(places)] = rng.choice(ids)
 
 
 def spoil(rng: Rng, batch: Batch, sure: bool = False) -> None:

@@ -224,6 +224,11 @@ def test_the_smallest_set_that_holds_p(op: OpUnderTest, seed: int, rule: str, sp
     check(op, arguments(seed, rule, vocab, spread=float(spread)))
 
 
+@case("TKP-3", rule="both", rows=70, vocab=4500, reach=REACH)
+def test_limits_of_many_wide_rows(op: OpUnderTest, seed: int) -> None:
+    check(op, arguments(seed, "both", 4500, rows=70))
+
+
 @case("TKP-3", check="ties at the threshold", vocab=[300, 9001])
 def test_top_p_among_ties(op: OpUnderTest, seed: int, vocab: int) -> None:
     values = arguments(seed, "p", vocab, spread=1.0)

@@ -45,7 +45,7 @@ def key_of(seed: int) -> tuple[int, int]:
     return seed & WORD, seed >> 32 & WORD
 
 
-@case("PHX-1", counters=[1, 255, 1000], reach=REACH)
+@case("PHX-1", counters=[1, 255, 1000, 17_000], reach=REACH)
 def test_random_counters(op: OpUnderTest, seed: int, counters: int) -> None:
     op.check_outputs(random_words(seed, counters))
 

@@ -10,6 +10,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.batches import COUNTS
 from verispec.cases.strategies import DrawnCall, explore, structures
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts, oracle
 from verispec.suites.sampler._rejection import integers
@@ -23,6 +24,7 @@ from verispec.suites.sampler._trees import (
     shuffle_places,
     some_child,
 )
+from verispec.suites.sampler.test_every_op import PROGRAMS, is_slow
 
 CONTRACT = contracts.load("verify_tree_greedy")
 VOCAB = 11
@@ -147,6 +149,20 @@ def test_links_out_of_the_tree(op: OpUnderTest, links: str) -> None:
     wrong = {"past": [5, 9], "below": [-2, -7], "cycle": [1, 1]}[links]
     trees.next_token[1, 0], trees.next_sibling[2, 2] = wrong
     check_written(op, trees, [[4, 9, 9, 9, 9]] * 4, depth=2)
+
+
+@case("VTG-12", links="to the root", requests=[4, 66_010])
+def test_links_to_the_root(op: OpUnderTest, engine: Engine, requests: int) -> None:
+    """A root is a child of its own child, or of itself: the walk meets it again, until K drafts are accepted.
+
+    Of many requests the last ones alone have such links.
+    """
+    count = min(requests, PROGRAMS if is_slow(engine) else requests)
+    trees = linked([STAR] * count, tokens=[[0, 1, 2, 3, 4]] * count)
+    argmax = np.tile([4, 9, 9, 9, 0], (count, 1))
+    trees.next_token[-3, 4] = 0
+    trees.next_sibling[-2, 4], argmax[-2, 0] = 0, 0
+    check_written(op, trees, argmax, depth=3)
 
 
 @case("VTG-13", node=["root", "child"])

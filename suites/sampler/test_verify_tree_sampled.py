@@ -117,6 +117,20 @@ def test_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str, n:
         check(op, *batch(seed, (n,) * 40, drawn, "star", vocab))
 
 
+@case("VTS-4", drawn=["alike", "different"], vocab=66_010)
+def test_rejected_late_tokens_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str) -> None:
+    """After two rejections the third draft's fate tells whether q has lost the rejected tokens, which are late ones."""
+    for ids in ([66_000, 1, 66_001, 65_537], [66_000, 65_999, 2, 66_009], [3, 66_000, 66_001, 4]):
+        trees, values = star([0, 2, 1], 2, WITHOUT_REPLACEMENT=drawn == "different")
+        values["candidates"][:, 1:] = np.array(ids)[values["candidates"][:, 1:]]
+        for name in ("target_probs", "draft_probs"):
+            wide = np.zeros((2, 4, 66_010))
+            wide[..., ids] = values[name]
+            values[name] = wide
+        values["uniform_samples"][1:] = 0.75
+        check(op, trees, values)
+
+
 @case("VTS-4", drawn=["alike", "different"], tree="any")
 def test_a_rejection_changes_its_own_node_alone(op: OpUnderTest, seed: int, drawn: str) -> None:
     """Paths go on after rejections at their first nodes."""
@@ -231,7 +245,7 @@ def test_nothing_is_left(op: OpUnderTest, seed: int, drawn: str) -> None:
         check(op, trees, values)
 
 
-@case("VTS-14", links=["past", "cycle", "place", "root"])
+@case("VTS-14", links=["past", "cycle", "place", "root", "to the root"])
 def test_links_and_places_out_of_bounds(op: OpUnderTest, seed: int, links: str) -> None:
     trees, values = star([0, 2, 0], 4)
     values["uniform_samples"][1:] = 0.96875
@@ -239,9 +253,12 @@ def test_links_and_places_out_of_bounds(op: OpUnderTest, seed: int, links: str) 
         trees.next_token[1, 0], trees.next_sibling[2, 2] = 4, -3
     elif links == "cycle":
         trees.next_sibling[1:, 3] = 1
+    elif links == "to the root":  # it is accepted as a child of its own, as often as a path has room
+        trees.next_sibling[1:, 3], trees.tokens[1:, 0] = 0, 1
+        values["uniform_samples"][1:, 0] = 2.0**-10
     else:
         trees.places[1:3, 0 if links == "root" else 2] = -1, 16
-    check(op, trees, values)
+    check(op, trees, values, 3 if links == "to the root" else None)
 
 
 @case("VTS-14", links="past 32 bits")

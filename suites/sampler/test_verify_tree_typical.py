@@ -141,7 +141,7 @@ def test_a_padding_token(op: OpUnderTest, seed: int, place: str) -> None:
     check(op, trees, values)
 
 
-@case("VTT-9", links=["token", "past", "cycle", "place", "root"])
+@case("VTT-9", links=["token", "past", "cycle", "place", "root", "to the root"])
 def test_ids_and_links_out_of_bounds(op: OpUnderTest, seed: int, links: str) -> None:
     trees, values = star([0, 3, 2], 0.96875, requests=4)
     if links == "token":
@@ -150,9 +150,12 @@ def test_ids_and_links_out_of_bounds(op: OpUnderTest, seed: int, links: str) -> 
         trees.next_token[1, 0], trees.next_sibling[2, 2] = 4, -3
     elif links == "cycle":
         trees.next_sibling[1:, 3] = 2
+    elif links == "to the root":  # it is accepted as a child of its own, as often as a path has room
+        trees.next_sibling[1:, 3], trees.tokens[1:, 0] = 0, 1
+        values["uniform_samples"][1:, 0] = 0.75
     else:
         trees.places[1:3, 0 if links == "root" else 2] = -1, 16
-    check(op, trees, values)
+    check(op, trees, values, 3 if links == "to the root" else None)
 
 
 @case("VTT-9", links="past 32 bits")
