@@ -120,7 +120,7 @@ def test_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str, n:
 @case("VTS-4", drawn=["alike", "different"], vocab=66_010)
 def test_rejected_late_tokens_with_and_without_replacement(op: OpUnderTest, seed: int, drawn: str) -> None:
     """After two rejections the third draft's fate tells whether q has lost the rejected tokens, which are late ones."""
-    for ids in ([66_000, 1, 66_001, 65_537], [66_000, 65_999, 2, 66_009], [3, 66_000, 66_001, 4]):
+    for ids in ([66_000, 1, 66_001, 65_537], [3, 66_000, 66_001, 4]):
         trees, values = star([0, 2, 1], 2, WITHOUT_REPLACEMENT=drawn == "different")
         values["candidates"][:, 1:] = np.array(ids)[values["candidates"][:, 1:]]
         for name in ("target_probs", "draft_probs"):
