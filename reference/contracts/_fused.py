@@ -11,6 +11,10 @@ draw needs two random words, however large the vocabulary is. The number of tria
 
 at the row's seed, position and step. The acceptance number is that of `probabilistic_rejection`, so that both families
 accept the same drafts.
+
+Candidates come from a pool: all tokens of the row, or with top-k those that the limits keep. A candidate that top-p
+drops is refused, and the next trial draws another one. So top-p alone needs no exact limit in most rows: whether it
+keeps one token is known from the mass before that token.
 """
 
 from dataclasses import replace
@@ -36,9 +40,13 @@ AXES = {
 }
 
 TRIALS = 64
-"""Candidates of a residual draw before the residual itself is summed."""
+"""Candidates of a draw before the token is drawn from the kept tokens, or from the residual, alone."""
 
 INVERSE_CDF = "inverse transform sampling; philox draw 3"
+CANDIDATES = (
+    "candidates are drawn from a pool by inverse CDF with the numbers of trials 0, 1, 2 and so on. The pool is all "
+    "tokens, or with top-k those that the limits keep"
+)
 
 
 def _count(name: str, doc: str) -> Tensor:
@@ -85,9 +93,9 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
     texts = (
         (
             (
-                "Where all drafts were accepted the token is drawn from p of the bonus row: the first id whose "
-                "cumulative "
-                "probability exceeds the number of trial 0."
+                f"Where all drafts were accepted the token is drawn from p of the bonus row: {CANDIDATES}. The first "
+                f"candidate that the limits keep is the token; after {TRIALS} it is drawn from p, with the number of "
+                f"trial {TRIALS}."
             ),
             f"{PAPER}; {INVERSE_CDF}",
         ),

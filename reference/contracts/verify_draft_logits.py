@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from verispec.reference.contracts._fused import (
     AXES,
+    CANDIDATES,
     INVERSE_CDF,
     OUTPUTS,
     ROWS,
@@ -47,10 +48,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "VDL-2",
-            "Where a draft was rejected, candidates are drawn from p by inverse CDF with the numbers of trials 0, 1, "
-            "2 and so on; the first candidate c with v p(c) < p(c) - q(c) is the token, v being the uniform number of "
-            "word 2 of the trial's block.",
-            f"von Neumann 1951, rejection sampling of norm(max(p - q, 0)) from p; {PAPER}",
+            f"Where a draft was rejected {CANDIDATES}; the first candidate c with v p(c) < p(c) - q(c) is the token, v "
+            "being the uniform number of word 2 of the trial's block.",
+            f"von Neumann 1951, rejection sampling of norm(max(p - q, 0)); {PAPER}",
         ),
         Clause(
             "VDL-3",

@@ -1,6 +1,16 @@
 """verify_one_hot: from raw logits to tokens, with drafts that are certain (argmax, prompt lookup)."""
 
-from verispec.reference.contracts._fused import AXES, INVERSE_CDF, OUTPUTS, ROWS, SAMPLING, TARGET, sampling_clauses
+from verispec.reference.contracts._fused import (
+    AXES,
+    CANDIDATES,
+    INVERSE_CDF,
+    OUTPUTS,
+    ROWS,
+    SAMPLING,
+    TARGET,
+    TRIALS,
+    sampling_clauses,
+)
 from verispec.reference.contracts._model import Clause, Contract
 from verispec.reference.contracts._request_state import PAPER
 
@@ -20,8 +30,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "VOH-2",
-            "Where a draft was rejected the token is drawn from p without that draft: the first other id whose "
-            "cumulative mass exceeds the number of trial 0 times the mass of all others.",
+            f"Where a draft was rejected the token is drawn from p without that draft: {CANDIDATES}, without the "
+            f"draft. The first candidate that the limits keep is the token; after {TRIALS} it is drawn from p without "
+            f"the draft, with the number of trial {TRIALS}.",
             f"{PAPER}, one-hot q; {INVERSE_CDF}",
         ),
         *sampling_clauses("VOH", 3),

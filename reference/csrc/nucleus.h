@@ -107,6 +107,16 @@ class Nucleus {
     return (is_above ? row.above() : row.masses()).total() - weight < want;
   }
 
+  // After the scan of a row whose mass lies on few tokens: the mass of the tokens above a logit, and of those from it on.
+  // Both are infinite if the logit is too small to be kept.
+  std::pair<double, double> masses_from(const Row& row, float logit, double p) {
+    const double tail = (1.0 - p) * row.total();
+    if (logit < lightest(tail, 1, row.view().size(), row.base(), row.scale())) return {kInfinite, kInfinite};
+    row_ = &row;
+    list(logit, kInfinite);
+    return {logit < kInfinite ? listed_.mass_from(after(logit)) : 0.0, listed_.mass_from(logit)};
+  }
+
   // After the scan, which has masses, those from the bound on, and sub-block maxima where they are needed.
   void find(const Row& row, double p) {
     row_ = &row;

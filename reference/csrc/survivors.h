@@ -9,6 +9,8 @@
 
 namespace verispec {
 
+constexpr int64_t kTrials = 64;
+
 // The tokens that top-k, and then top-p, keep, in the order of their ids, with their mass.
 class Survivors {
  public:
@@ -131,7 +133,8 @@ class Survivors {
   Last last_{kInfinite, -1};
 };
 
-// A target row of a sampled request: all of its tokens, or the survivors of its limits.
+// A target row of a sampled request: all of its tokens, or the survivors of its limits. With top-p alone the masses of
+// the scan show for most tokens whether they are kept; the row is searched only where they do not.
 class TargetRow {
  public:
   Row row;
@@ -142,47 +145,80 @@ class TargetRow {
   // `k` of 0 and `p` of 1 are no limits. The row's scan has masses unless there is top-k, and sub-blocks where limited.
   void limit(int64_t k, double p) {
     limits_ = k > 0 ? Limits::top_k : !(p >= 1.0) ? Limits::top_p : Limits::none;
+    p_ = p;
+    is_searched_ = limits_ != Limits::top_p;
     if (limits_ == Limits::top_k) survivors_.find(row, k, p);
-    if (limits_ == Limits::top_p) nucleus_.find(row, p);
   }
 
   bool needs_maxima(int64_t k, double p) const { return k > 0 || (!(p >= 1.0) && nucleus_.needs_maxima()); }
 
   static bool has_limits(int64_t k, double p) { return k > 0 || !(p >= 1.0); }
 
-  // True if the draft's weight is above `share` of the mass that top-p alone keeps, by the mass from the scan's bound
-  // on, before anything is searched. What is kept weighs from p to p and the draft's weight.
-  bool surely_accepts(int64_t draft, double share, double p) const {
-    constexpr double kRoom = 1e-5;  // for rounding, as a part of the mass
-    const float logit = row.view().get(draft);
+  // True if the token's weight is above `share` of the mass that top-p alone keeps, by the mass from the scan's bound
+  // on, before anything is searched. What is kept weighs from p to p and the token's weight.
+  bool surely_accepts(int64_t token, double share, double p) const {
+    const float logit = row.view().get(token);
     const double total = row.total(), weight = row.weight(logit);
     return nucleus_.surely_keeps(row, logit, weight, (p - kRoom) * total) &&
            weight > share * (1 + kRoom) * std::min(total, (p + kRoom) * total + weight);
   }
 
-  double total() const {
+  // After `limit`: true if the limits keep the token and its weight is above `share` of what they keep.
+  bool accepts(int64_t token, double share) {
+    const float logit = row.view().get(token);
+    const double weight = row.weight(logit);
+    if (!is_searched_) {
+      const double most = (p_ + kRoom) * row.total(), least = (p_ - kRoom) * row.total();
+      if (weight <= share * (1 - kRoom) * least) return false;
+      if (surely_accepts(token, share, p_)) return true;
+      if (nucleus_.needs_maxima()) {
+        const auto [above, upto] = nucleus_.masses_from(row, logit, p_);
+        if (above > most) return false;
+        const bool is_kept = upto - weight < least, is_last = is_kept && above + weight > most;
+        if (weight <= share * (1 - kRoom) * (above + weight)) return false;
+        if (is_kept && weight > share * (1 + kRoom) * (is_last ? upto : std::min(row.total(), most + weight))) return true;
+      }
+      search();
+    }
+    return keeps(logit, token) && weight > share * total();
+  }
+
+  // Weight of the kept tokens.
+  double total() {
+    search();
     return limits_ == Limits::none ? row.total() : limits_ == Limits::top_k ? survivors_.total() : nucleus_.total();
   }
 
-  bool keeps(float logit, int64_t token) const {
-    if (limits_ == Limits::none) return true;
-    return limits_ == Limits::top_k ? survivors_.keeps(logit, token) : nucleus_.keeps(logit, token);
+  // A candidate by inverse CDF at u, without the token `excluded` (-1: none). `rest` is the mass that was drawn from; -1
+  // where there is none.
+  int64_t candidate(double u, int64_t excluded, double& rest) const {
+    return limits_ == Limits::top_k ? survivors_.draw(u, excluded, rest) : row.draw(u, excluded, rest);
   }
 
-  double weight(int64_t token) const {
-    const float logit = row.view().get(token);
-    return keeps(logit, token) ? row.weight(logit) : 0.0;
+  // The same among the kept tokens alone.
+  int64_t draw_kept(double u, int64_t excluded, double& rest) {
+    search();
+    return limits_ == Limits::top_p ? nucleus_.draw(u, excluded, rest) : candidate(u, excluded, rest);
   }
 
-  int64_t draw(double u, int64_t excluded, double& rest) const {
-    if (limits_ == Limits::none) return row.draw(u, excluded, rest);
-    return limits_ == Limits::top_k ? survivors_.draw(u, excluded, rest) : nucleus_.draw(u, excluded, rest);
+  // The first candidate that the limits keep, without the token `excluded` while another one is kept; 0 where none is.
+  int64_t draw(const RowNumbers& numbers, int64_t excluded) {
+    double rest = 0;
+    for (int64_t t = 0; t < kTrials; ++t) {
+      const int64_t token = candidate(numbers.trial(t).first, excluded, rest);
+      if (token < 0) break;
+      if (accepts(token, 0.0)) return token;
+    }
+    const double u = numbers.trial(kTrials).first;
+    const int64_t token = draw_kept(u, excluded, rest);
+    return std::max<int64_t>(token < 0 ? draw_kept(u, -1, rest) : token, 0);
   }
 
   // Calls visit(token, weight) for every kept token, in the order of ids, until it returns true. Weights are exact to
   // double: differences of two distributions that are nearly equal are what is left of them.
   template <class Visit>
-  void each(Visit visit) const {
+  void each(Visit visit) {
+    search();
     const bool is_list = limits_ == Limits::top_k;
     const int64_t count = is_list ? survivors_.size() : row.view().size();
     for (int64_t i = 0; i < count; ++i) {
@@ -194,9 +230,23 @@ class TargetRow {
 
  private:
   enum class Limits : uint8_t { none, top_k, top_p };
+  static constexpr double kRoom = 1e-5;  // for rounding, as a part of the mass
+
+  bool keeps(float logit, int64_t token) const {
+    if (limits_ == Limits::none) return logit > kNone;
+    return limits_ == Limits::top_k ? survivors_.keeps(logit, token) : nucleus_.keeps(logit, token);
+  }
+
+  void search() {
+    if (!is_searched_) nucleus_.find(row, p_);
+    is_searched_ = true;
+  }
+
   Survivors survivors_;
   Nucleus nucleus_;
   Limits limits_ = Limits::none;
+  double p_ = 1.0;
+  bool is_searched_ = true;
 };
 
 // State of a sampled request that determines its random samples.

@@ -1,6 +1,6 @@
 // verify_draft_logits: from raw logits of target and draft to tokens. Clauses VDL-*.
 //
-// The residual norm(max(p - q, 0)) is drawn from by rejection: a candidate from p is kept with probability 1 - q/p. A
+// The residual norm(max(p - q, 0)) is drawn from by rejection: a candidate passes with probability 1 - q/p. A
 // candidate costs one block of the row. A draft is rejected as often as a candidate is, so that a verified position
 // takes one candidate on average, whatever p and q are; only where many fail is the residual summed.
 
@@ -9,8 +9,6 @@
 
 namespace verispec {
 namespace {
-
-constexpr int64_t kTrials = 64;
 
 struct Rule {
   struct Scratch {
@@ -70,11 +68,8 @@ struct Rule {
     if (has_nucleus && is_draft && target.surely_accepts(draft, share, p)) return {true, draft};
     const auto settle = [&]() -> Decision {
       target.limit(k, p);
-      if (!is_draft || !(target.total() > 0)) {
-        double rest = 0;
-        return {false, std::max<int64_t>(target.draw(numbers.trial(0).first, -1, rest), 0)};
-      }
-      if (target.weight(draft) > share * target.total()) return {true, draft};
+      if (!is_draft || target.row.top() == kNone) return {false, target.draw(numbers, -1)};
+      if (target.accepts(draft, share)) return {true, draft};
       return {false, residual(target, q, numbers)};
     };
     return TargetRow::has_limits(k, p) ? team.by_first(shared.decision, settle) : settle();
@@ -94,22 +89,22 @@ struct Rule {
   }
 
   template <class Q>
-  static int64_t residual(const TargetRow& target, const Q& q, const RowNumbers& numbers) {
-    const double total = target.total();
+  static int64_t residual(TargetRow& target, const Q& q, const RowNumbers& numbers) {
     double rest = 0;
     for (int64_t t = 0; t < kTrials; ++t) {
       const auto [u, v] = numbers.trial(t);
-      const int64_t candidate = target.draw(u, -1, rest);
-      const double p = target.weight(candidate) / total;
-      if (v * p < p - q(candidate)) return candidate;
+      const int64_t candidate = target.candidate(u, -1, rest);
+      // v p < p - q, solved for p
+      if (target.accepts(candidate, q(candidate) / (1 - v))) return candidate;
     }
     const auto [u, v] = numbers.trial(kTrials);
+    const double total = target.total();
     double mass = 0;
     target.each([&](int64_t token, double weight) {
       mass += std::max(weight / total - q(token), 0.0);
       return false;
     });
-    if (!(mass > 0)) return target.draw(u, -1, rest);
+    if (!(mass > 0)) return target.draw_kept(u, -1, rest);
     double before = 0;
     int64_t drawn = 0;
     target.each([&](int64_t token, double weight) {

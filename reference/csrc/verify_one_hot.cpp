@@ -48,12 +48,8 @@ struct Rule {
     if (has_nucleus && is_draft && own.target.surely_accepts(draft, numbers.acceptance(), p)) return {true, draft};
     const auto settle = [&]() -> Decision {
       own.target.limit(k, p);
-      if (is_draft && own.target.weight(draft) > numbers.acceptance() * own.target.total()) return {true, draft};
-      const double u = numbers.trial(0).first;
-      double rest = 0;
-      int64_t token = own.target.draw(u, is_draft ? draft : -1, rest);
-      if (token < 0) token = own.target.draw(u, -1, rest);
-      return {false, std::max<int64_t>(token, 0)};
+      if (is_draft && own.target.accepts(draft, numbers.acceptance())) return {true, draft};
+      return {false, own.target.draw(numbers, is_draft ? draft : -1)};
     };
     return TargetRow::has_limits(k, p) ? team.by_first(shared.decision, settle) : settle();
   }

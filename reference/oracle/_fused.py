@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from verispec.reference.contracts._fused import TRIALS
 from verispec.reference.oracle._request_state import TOGETHER, clean, request_rows
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 from verispec.reference.oracle.philox import Draw, philox4x32, uniform
@@ -65,24 +66,52 @@ def exceeds(left: float, right: float, error: float) -> set[bool]:
     return {left > right - error, left > right + error}
 
 
-def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Array]:
-    """Yield exp(logit / temperature) relative to the largest, `LEAST` or more; 0 for tokens that top-k and top-p drop.
+@dataclass(frozen=True)
+class Weights:
+    """Weights of a row's tokens.
 
-    Several arrays follow each other where rounding decides the number of tokens that top-p keeps.
+    Attributes:
+        pool: weights of the tokens that candidates are drawn from: all, or with top-k those that are kept.
+        kept: weights of the tokens that top-k and top-p keep, and 0 for all others.
+    """
+
+    pool: Array
+    kept: Array
+
+    def without(self, token: int) -> Weights:
+        pool, kept = self.pool.copy(), self.kept.copy()
+        pool[token] = kept[token] = 0.0
+        return Weights(pool, kept)
+
+    def draw(self, numbers: Numbers, rounding: Rounding) -> Iterator[int]:
+        """Yield the first candidate that the limits keep, else a token of those that they keep."""
+        for t in range(TRIALS):
+            candidates = inverse_cdf(self.pool, numbers.trial(t)[0], rounding.draw)
+            yield from (token for token in candidates if self.kept[token] > 0.0)
+            if all(self.kept[token] > 0.0 for token in candidates):
+                return
+        yield from inverse_cdf(self.kept, numbers.trial(TRIALS)[0], rounding.draw)
+
+
+def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Weights]:
+    """Yield exp(logit / temperature) relative to the largest, `LEAST` or more where a token is not dropped.
+
+    Several follow each other where rounding decides the number of tokens that top-p keeps.
     """
     logits = clean(row)
     top = logits.max()
     if top == -np.inf:
-        yield np.zeros(len(logits))
+        yield Weights(np.zeros(len(logits)), np.zeros(len(logits)))
         return
     weight: Array = (logits == np.inf).astype(np.float64)
     if top != np.inf:
         weight = at_least(np.exp((logits - top) / temperature), logits)
     if k is None and p is None:  # most of the rows that are tested; there is nothing to sort for
-        yield weight
+        yield Weights(weight, weight)
         return
     ids = order(logits)
-    if k is not None and 0 < k < len(ids):
+    has_k = k is not None and 0 < k < len(ids)
+    if has_k:
         ids = ids[:k]
     fewest = most = len(ids)
     if p is not None and not p >= 1.0:
@@ -91,7 +120,7 @@ def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) 
     for count in range(fewest, most + 1):
         kept = np.zeros(len(logits))
         kept[ids[:count]] = weight[ids[:count]]
-        yield kept
+        yield Weights(kept if has_k else weight, kept)
 
 
 def argmax_of(logits: Array) -> Callable[[int], int]:

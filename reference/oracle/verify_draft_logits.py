@@ -14,6 +14,7 @@ from verispec.reference.oracle._fused import (
     Outcome,
     Rounding,
     Row,
+    Weights,
     argmax_of,
     at_least,
     exceeds,
@@ -53,13 +54,11 @@ def rows(
             return
         numbers = Numbers(int(seed[state]), int(pos[row]), step)
         for weight in weights(target, scale, limit(top_k, state), limit(top_p, state), rounding):
-            if not weight.sum() > 0.0:
-                yield False, 0
-            elif not 0 <= draft < vocabulary or step >= draft_logits.shape[1]:
-                for token in inverse_cdf(weight, numbers.trial(0)[0], rounding.draw):
+            if not 0 <= draft < vocabulary or step >= draft_logits.shape[1] or not weight.kept.sum() > 0.0:
+                for token in weight.draw(numbers, rounding):
                     yield False, token
             else:
-                yield from verified(weight / weight.sum(), draft_probs(state, step, scale), draft, numbers, rounding)
+                yield from verified(weight, draft_probs(state, step, scale), draft, numbers, rounding)
 
     def draft_probs(state: int, step: int, scale: float) -> Array:
         logits = clean(draft_logits[state, step, :vocabulary])
@@ -70,8 +69,9 @@ def rows(
     return rule
 
 
-def verified(p: Array, q: Array, draft: int, numbers: Numbers, rounding: Rounding) -> Iterator[Outcome]:
+def verified(weight: Weights, q: Array, draft: int, numbers: Numbers, rounding: Rounding) -> Iterator[Outcome]:
     """Yield the outcomes for a draft of distribution `q`: accepted, or a token of norm(max(p - q, 0))."""
+    p = weight.kept / weight.kept.sum()
     share = numbers.acceptance() * q[draft]
     answers = exceeds(p[draft], share, rounding.accept * share)
     if 0.0 < p[draft] <= LEAST:  # as 0, except that a kernel which compares logarithms knows its ratio to a small q
@@ -83,7 +83,7 @@ def verified(p: Array, q: Array, draft: int, numbers: Numbers, rounding: Roundin
     for t in range(TRIALS):
         u, v = numbers.trial(t)
         goes_on = False
-        for candidate in inverse_cdf(p, u, rounding.draw):
+        for candidate in inverse_cdf(weight.pool, u, rounding.draw):
             answers = exceeds(p[candidate] - q[candidate], v * p[candidate], rounding.accept * q[candidate])
             if True in answers:
                 yield False, candidate

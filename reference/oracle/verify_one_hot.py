@@ -14,7 +14,6 @@ from verispec.reference.oracle._fused import (
     Row,
     argmax_of,
     exceeds,
-    inverse_cdf,
     limit,
     verify,
     weights,
@@ -43,16 +42,16 @@ def rows(
             return
         numbers = Numbers(int(seed[state]), int(pos[row]), step)
         for weight in weights(logits, scale, limit(top_k, state), limit(top_p, state), rounding):
-            others = weight.copy()
-            if 0 <= draft < len(weight):
-                share = numbers.acceptance() * weight.sum()
-                answers = exceeds(weight[draft], share, rounding.accept * share)
+            others = weight
+            if 0 <= draft < len(weight.kept):
+                share = numbers.acceptance() * weight.kept.sum()
+                answers = exceeds(weight.kept[draft], share, rounding.accept * share)
                 if True in answers:
                     yield True, draft
                 if False not in answers:
                     continue
-                others[draft] = 0.0
-            for token in inverse_cdf(others if others.sum() > 0.0 else weight, numbers.trial(0)[0], rounding.draw):
+                others = weight.without(draft)
+            for token in (others if others.kept.sum() > 0.0 else weight).draw(numbers, rounding):
                 yield False, token
 
     return rule

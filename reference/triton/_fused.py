@@ -10,9 +10,8 @@ Programs run position by position, so those of later positions see it and read n
 costs no bandwidth once a position's rows fill the device. Results do not depend on what was seen. The second launch
 draws: its registers would keep programs that read off the device. In very large batches a program reads several chunks.
 
-With top-k or top-p the scan decides on a draft by bounds (``_fused_limits``). Then exact thresholds are found, in
-general for one row per request, and the weights of the tokens that stay replace those of its tiles. Thresholds are
-applied to every logit that the draw loads, so no masked row is stored.
+With top-k or top-p the scan decides on a draft by bounds (``_fused_limits``), and the draw takes more launches
+(``_fused_limited``).
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._fused_draw import OutputTensors, accepted_of, finish, load_tiles, of_step
+from ._fused_draw import OutputTensors, accepted_of, finish, finish_row, load_tiles, of_step
+from ._fused_limited import finish_limited
 from ._fused_limits import decision_of, limited_rows, scan_limited
 from ._fused_rows import (
     DRAFT,
@@ -30,24 +30,24 @@ from ._fused_rows import (
     RequestTensors,
     decide,
     load_chunk,
+    request_of,
     scale_of,
     scan_draft,
     scan_target,
 )
-from ._fused_scratch import UNREJECTED, lent_scratch
+from ._fused_scratch import clear_tickets, lent_scratch
 from ._launches import launch as launch_kernel
-from ._logit_keys import ACCEPTED, REJECTED, limits
+from ._logit_keys import REJECTED, limits
 from ._request_state import DraftLogits
 from ._threshold_gather import TILE
 from ._threshold_search import CHUNK
-from ._thresholds import find_thresholds
 
 REGISTERS = (80, 64, 128)
 """Maximum registers per thread, by kind, of the kernel that both reads and draws."""
 SCAN_REGISTERS = 64
 """Maximum registers per thread of the scan, so that eight programs share a multiprocessor."""
 LIMITED_SCAN_REGISTERS = 80
-"""The same with limits, for six programs: fewer registers would spill."""
+"""The same with limits, for six programs: fewer registers would spill more."""
 PROGRAMS = 16384
 """Programs of a scan beyond which each reads several chunks, so that a skipped row costs fewer programs."""
 MOST_CHUNKS = 4
@@ -56,14 +56,6 @@ SKIP_BYTES = (32 << 20, 32 << 20, 8 << 20)
 
 With draft rows they pay sooner, since the kernel that reads and draws needs twice the registers.
 """
-
-
-@triton.jit
-def request_of(requests, request):
-    """State, first row and drafts of a request."""
-    state = tl.load(requests.idx_mapping + request).to(tl.int64)
-    first = tl.load(requests.cu_num_logits + request).to(tl.int64)
-    return state, first, tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
 
 
 @triton.jit
@@ -100,7 +92,7 @@ def scan_chunk(
         k, p = limits(rows, slot)
         if (k < vocabulary) | (p < 1.0):
             token = tl.load(requests.draft_sampled + row + 1, mask=step < drafts, other=-1).to(tl.int64)
-            scan_limited(search, rows, slot, row, split, chunk, token, scale)
+            scan_limited(search, chunks, rows, slot, row, split, chunk, token, k, scale)
         else:
             scan_target(chunks, slot, split, chunk, scale, is_greedy)
     else:
@@ -244,31 +236,14 @@ def _finish_kernel(
 ):
     request = tl.program_id(0).to(tl.int64)
     state, first, drafts = request_of(requests, request)
-    rejected = tl.load(tickets.rejected + request)
-    tl.debug_barrier()
-    tl.store(tickets.rejected + request, UNREJECTED)
-    steps = tl.arange(0, COLUMNS)
-    tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
+    rejected = clear_tickets(tickets, requests, request, COLUMNS)
     if (state < 0) | (drafts < 0):
         return
-    LIMITED: tl.constexpr = target.nth_logit is not None
-    STEPS: tl.constexpr = COLUMNS if LIMITED else 1
-    # Without limits the scan decided on all drafts up to the first rejected one.
+    # The scan decided on all drafts up to the first rejected one.
     n = tl.minimum(rejected, drafts)
-    start = 0 if LIMITED else n
-    if not LIMITED:
-        # Before what waits for the row's chunks.
-        tiles = load_tiles(chunks, request * requests.columns + n, TILES)
-    margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
-        chunks, target, draft, requests, request, state, first, drafts, start, vocabulary, KIND, STEPS, SPLITS
-    )
-    if LIMITED:
-        # Only the rows without a certain decision, and the row of the step `rejected`, have exact limits.
-        decisions = tl.load(tickets.decision + request * requests.columns + steps, mask=steps < drafts, other=REJECTED)
-        n = accepted_of(((margins > 0.0) | (decisions == ACCEPTED)) & (steps < rejected), drafts, COLUMNS)
-        tiles = load_tiles(chunks, request * requests.columns + n, TILES)
-    finish(
+    finish_row(
         out,
+        chunks,
         target,
         draft,
         requests,
@@ -277,17 +252,11 @@ def _finish_kernel(
         first,
         drafts,
         n,
-        of_step(argmaxes, n - start, STEPS),
-        of_step(tops, n - start, STEPS),
-        of_step(totals, n - start, STEPS),
-        of_step(draft_tops, n - start, STEPS),
-        of_step(draft_totals, n - start, STEPS),
-        tiles,
         vocabulary,
         KIND,
         COLUMNS,
+        SPLITS,
         TILES,
-        16,
     )
 
 
@@ -358,9 +327,9 @@ def launch(
         search, limited = None, None
         if of_limits is not None:
             search = of_limits.search
-            limited = limited_rows(
-                logits, vocabulary, requests, splits, tickets.rejected, tickets.decision, top_k, top_p
-            )
+            settled = of_limits.candidates.settled if top_k is None else None
+            marks = (tickets.rejected, tickets.decision, settled)
+            limited = limited_rows(logits, vocabulary, requests, splits, *marks, top_k, top_p)
         scanned = (*read, search, limited, vocabulary, kind.value, is_limited)
         # A second row in registers, or limits, leave no time to gain.
         reads_one = not is_limited and (kind.value != DRAFT.value or requests.normaliser is not None)
@@ -368,8 +337,8 @@ def launch(
         registers = LIMITED_SCAN_REGISTERS if is_limited else SCAN_REGISTERS
         options = {"SPLITS": padded["SPLITS"], "SPAN": span, "num_warps": 4, "maxnreg": registers}
         launch_kernel(_scan_kernel, (rows * triton.cdiv(splits, span),), *scanned, **options)
-        if of_limits is not None and limited is not None:
-            # Top-p is at the request's temperature.
-            target = target._replace(**find_thresholds(*of_limits, limited, rows)._asdict())
-        finished = (out, chunks, tickets, target, draft, requests, vocabulary, kind.value)
-        launch_kernel(_finish_kernel, (requests.count,), *finished, **padded, num_warps=8)
+        if of_limits is None or limited is None:
+            finished = (out, chunks, tickets, target, draft, requests, vocabulary, kind.value)
+            launch_kernel(_finish_kernel, (requests.count,), *finished, **padded, num_warps=8)
+            return
+        finish_limited(out, chunks, tickets, of_limits, target, draft, requests, limited, vocabulary, kind, padded)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from ._fused_rows import DRAFT, GREEDY, ONE_HOT, load_kept, scale_of, weights_of
+from ._fused_rows import DRAFT, GREEDY, ONE_HOT, decide, kept, load_kept, load_row, scale_of, weights_of
 from ._logits import load_logits
 from ._threshold_gather import TILE
 from ._threshold_search import CHUNK
@@ -66,8 +66,11 @@ def cumulative(masses, TILES: tl.constexpr):
 
 
 @triton.jit
-def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexpr):
-    """Tokens by inverse CDF at the numbers `u`, never `hole`."""
+def draw(tiles, u, target, row, limit, hole, top, scale, vocabulary, TILES: tl.constexpr):
+    """Tokens by inverse CDF at the numbers `u`, never `hole`.
+
+    `limit` is None, or the threshold of the tokens that `tiles` weigh: the lowest logit and its last id.
+    """
     tile = tl.arange(0, TILES)
     lane = tl.arange(0, TILE)
     sums, mass, last = tiles
@@ -76,7 +79,9 @@ def draw(tiles, u, target, row, hole, top, scale, vocabulary, TILES: tl.constexp
     found = tl.minimum(tl.sum(is_before.to(tl.int32), axis=1), last)
     rest = aim - tl.max(tl.where(tile[None, :] < found[:, None], sums[None, :], 0.0), axis=1)
     ids = found[:, None] * TILE + lane[None, :]
-    x = load_kept(target, row, ids, ids < vocabulary)
+    x = load_row(target, row, ids, ids < vocabulary)
+    if limit is not None:
+        x = kept(x, ids, limit[0], limit[1])
     weight = tl.where(ids == hole, 0.0, weights_of(x, top, scale))
     sums = tl.cumsum(weight.to(tl.float64), axis=1)
     last = tl.max(tl.where(weight > 0.0, lane[None, :], 0), axis=1)
@@ -106,6 +111,43 @@ def residual_block(target, draft, row, state, step, begin, top, total, draft_top
 
 
 @triton.jit
+def probability_of_draft(draft, state, step, tokens, draft_top, draft_total, scale, vocabulary):
+    """Probabilities that a draft's row gives to tokens."""
+    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
+    y = load_logits(start, draft.id_stride, tokens, tokens < vocabulary)
+    # A constant below the least normal float32 would make all of it float64.
+    return tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 2e-38), 0.0)
+
+
+@triton.jit
+def draw_sum(u, target, draft, row, state, step, top, total, draft_top, draft_total, scale, vocabulary):
+    """Return a token of norm(max(p - q, 0)) by inverse CDF at `u`, -1 if nothing is left."""
+    token = tl.full((), -1, tl.int64)
+    mass = tl.zeros((), tl.float64)
+    for begin in range(0, vocabulary, SUM_BLOCK):
+        mass += tl.sum(
+            residual_block(
+                target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary
+            ),
+            axis=0,
+        )
+    if mass > 0.0:
+        before = tl.zeros((), tl.float64)
+        for begin in range(0, vocabulary, SUM_BLOCK):
+            left = residual_block(
+                target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary
+            )
+            if before <= u * mass:
+                ids = tl.arange(0, SUM_BLOCK)
+                sums = before + tl.cumsum(left, axis=0)
+                last = tl.max(tl.where(left > 0.0, ids, -1), axis=0)
+                at = tl.minimum(tl.sum((sums <= u * mass).to(tl.int32), axis=0), last)
+                token = tl.where(last >= 0, begin + at.to(tl.int64), token)
+            before += tl.sum(left, axis=0)
+    return token
+
+
+@triton.jit
 def draw_residual(
     tiles,
     target,
@@ -126,16 +168,14 @@ def draw_residual(
 ):
     """Return a token of norm(max(p - q, 0)): the first candidate from p that passes 1 - q / p, else from the sum."""
     lane = tl.arange(0, CANDIDATES)
-    start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
     token = tl.full((), -1, tl.int64)
     turn = tl.zeros((), tl.int32)
     while (token < 0) & (turn < TRIALS // CANDIDATES):
         u, v = trial_numbers(seed, pos, step, turn * CANDIDATES + lane)
-        candidates = draw(tiles, u, target, row, -1, top, scale, vocabulary, TILES)
+        candidates = draw(tiles, u, target, row, None, -1, top, scale, vocabulary, TILES)
         # A second load, beside the draft's logit, costs less than picking the weight out of its tile.
-        x = load_kept(target, row, candidates, candidates < vocabulary)
-        y = load_logits(start, draft.id_stride, candidates, candidates < vocabulary)
-        q = tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 1e-38), 0.0)
+        x = load_row(target, row, candidates, candidates < vocabulary)
+        q = probability_of_draft(draft, state, step, candidates, draft_top, draft_total, scale, vocabulary)
         p = weights_of(x, top, scale) / total
         passes = v * p < p - q
         chosen = tl.min(tl.where(passes, lane, CANDIDATES), axis=0)
@@ -143,31 +183,54 @@ def draw_residual(
         turn += 1
     if token < 0:
         numbers, _v = trial_numbers(seed, pos, step, TRIALS + tl.arange(0, 1))
-        u = tl.max(numbers, axis=0)
-        mass = tl.zeros((), tl.float64)
-        for begin in range(0, vocabulary, SUM_BLOCK):
-            mass += tl.sum(
-                residual_block(
-                    target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary
-                ),
-                axis=0,
-            )
-        if mass > 0.0:
-            before = tl.zeros((), tl.float64)
-            for begin in range(0, vocabulary, SUM_BLOCK):
-                left = residual_block(
-                    target, draft, row, state, step, begin, top, total, draft_top, draft_total, scale, vocabulary
-                )
-                if before <= u * mass:
-                    ids = tl.arange(0, SUM_BLOCK)
-                    sums = before + tl.cumsum(left, axis=0)
-                    last = tl.max(tl.where(left > 0.0, ids, -1), axis=0)
-                    at = tl.minimum(tl.sum((sums <= u * mass).to(tl.int32), axis=0), last)
-                    token = tl.where(last >= 0, begin + at.to(tl.int64), token)
-                before += tl.sum(left, axis=0)
-        else:
-            token = tl.max(draw(tiles, numbers, target, row, -1, top, scale, vocabulary, TILES), axis=0)
+        token = draw_sum(
+            tl.max(numbers, axis=0),
+            target,
+            draft,
+            row,
+            state,
+            step,
+            top,
+            total,
+            draft_top,
+            draft_total,
+            scale,
+            vocabulary,
+        )
+        if token < 0:
+            token = tl.max(draw(tiles, numbers, target, row, None, -1, top, scale, vocabulary, TILES), axis=0)
     return token
+
+
+@triton.jit
+def without_draft(masses, target, row, limit, rejected, top, scale, vocabulary, TILES: tl.constexpr):
+    """Return the masses of the tiles without a rejected draft, and that draft; if nothing else has mass, all and -1."""
+    tile = rejected // TILE
+    ids = tile * TILE + tl.arange(0, TILE)
+    x = load_row(target, row, ids, ids < vocabulary)
+    if limit is not None:
+        x = kept(x, ids, limit[0], limit[1])
+    left = tl.sum(tl.where(ids == rejected, 0.0, weights_of(x, top, scale)), axis=0)
+    others = tl.where(tl.arange(0, TILES) == tile, left.to(tl.float64), masses)
+    hole = tl.full((), -1, tl.int64)
+    if tl.max(others, axis=0) > 0.0:
+        masses = others
+        hole = rejected
+    return masses, hole
+
+
+@triton.jit
+def store_results(out, requests, request, first, drafts, n, token, COLUMNS: tl.constexpr):
+    """Write the results of a request with `n` accepted drafts and the token after them."""
+    step = tl.arange(0, COLUMNS)
+    drafted = tl.load(requests.draft_sampled + first + step + 1, mask=step < drafts, other=-1).to(tl.int64)
+    value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
+    sampled = out.sampled + request * out.sampled_stride_0 + step.to(tl.int64) * out.sampled_stride_1
+    tl.store(sampled, value, mask=step < requests.columns)
+    tl.store(out.num_sampled + request * out.num_sampled_stride, n + 1)
+    tl.store(out.num_rejected + request * out.num_rejected_stride, drafts - n)
+    tl.store(out.next_token + request * out.next_token_stride, token)
+    tl.store(out.next_row + request * out.next_row_stride, first + n)
 
 
 @triton.jit
@@ -210,14 +273,7 @@ def finish(
             hole = tl.full((), -1, tl.int64)
             if KIND == ONE_HOT:  # noqa: SIM102
                 if is_residual:
-                    tile = rejected // TILE
-                    ids = tile * TILE + tl.arange(0, TILE)
-                    x = load_kept(target, row, ids, ids < vocabulary)
-                    left = tl.sum(tl.where(ids == rejected, 0.0, weights_of(x, top, scale)), axis=0)
-                    others = tl.where(tl.arange(0, TILES) == tile, left.to(tl.float64), masses)
-                    if tl.max(others, axis=0) > 0.0:
-                        masses = others
-                        hole = rejected
+                    masses, hole = without_draft(masses, target, row, None, rejected, top, scale, vocabulary, TILES)
             if KIND == DRAFT:
                 is_residual = is_residual & (n < draft.steps) & (total > 0.0)
                 token = tl.full((), -1, tl.int64)
@@ -242,12 +298,54 @@ def finish(
                     )
             if (KIND == ONE_HOT) | (not is_residual):
                 u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
-                tokens = draw(cumulative(masses, TILES), u, target, row, hole, top, scale, vocabulary, TILES)
+                tokens = draw(cumulative(masses, TILES), u, target, row, None, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
-    value = tl.where(step < n, drafted, tl.where(step == n, token, -1))
-    sampled = out.sampled + request * out.sampled_stride_0 + step.to(tl.int64) * out.sampled_stride_1
-    tl.store(sampled, value, mask=step < requests.columns)
-    tl.store(out.num_sampled + request * out.num_sampled_stride, n + 1)
-    tl.store(out.num_rejected + request * out.num_rejected_stride, drafts - n)
-    tl.store(out.next_token + request * out.next_token_stride, token)
-    tl.store(out.next_row + request * out.next_row_stride, row)
+    store_results(out, requests, request, first, drafts, n, token, COLUMNS)
+
+
+@triton.jit
+def finish_row(
+    out,
+    chunks,
+    target,
+    draft,
+    requests,
+    request,
+    state,
+    first,
+    drafts,
+    n,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    """Write the results of a request with `n` accepted drafts, without limits."""
+    # Before what waits for the row's chunks.
+    tiles = load_tiles(chunks, request * requests.columns + n, TILES)
+    _margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
+        chunks, target, draft, requests, request, state, first, drafts, n, vocabulary, KIND, 1, SPLITS
+    )
+    finish(
+        out,
+        target,
+        draft,
+        requests,
+        request,
+        state,
+        first,
+        drafts,
+        n,
+        of_step(argmaxes, 0, 1),
+        of_step(tops, 0, 1),
+        of_step(totals, 0, 1),
+        of_step(draft_tops, 0, 1),
+        of_step(draft_totals, 0, 1),
+        tiles,
+        vocabulary,
+        KIND,
+        COLUMNS,
+        TILES,
+        16,
+    )

@@ -2,7 +2,8 @@
 
 The scan adds up the tokens before each draft in the order of top-k and top-p. So it knows if the limits keep the draft,
 and it has bounds for the weight of all tokens that they keep. A draft is left open if the bounds do not agree on it.
-Exact limits are found for the rows with open drafts, and for the row that the token is drawn from.
+Exact limits are found for the rows with open drafts, and for the row that the token is drawn from if it needs them
+(``_fused_candidates``).
 """
 
 from __future__ import annotations
@@ -15,32 +16,37 @@ import triton.language as tl
 from ._fused_rows import RequestTensors, chunk_weights, weights_of
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._logits import load_logits
-from ._threshold_search import GROUP, GROUPS, chunk_ids
+from ._threshold_gather import TILE
+from ._threshold_search import CHUNK, GROUP, GROUPS
 
 SLACK: tl.constexpr = tl.constexpr(2.0**-12)
 """Relative distance from a bound at which rounding decides nothing."""
 
 
 @triton.jit
-def scan_limited(search, rows, slot, row, split, chunk, token, scale):
+def scan_limited(search, chunks, rows, slot, row, split, chunk, token, k, scale):
     """Store the statistics of one chunk of a row with limits, and those of the tokens before its draft."""
-    ids = chunk_ids(split)
     at = slot * rows.chunks + split
     has_draft = (token >= 0) & (token < rows.vocabulary)
     drafted = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, token, has_draft)
-    x = tl.reshape(chunk, (GROUPS, GROUP))
-    maxima = tl.max(x, axis=1)
+    maxima = tl.max(tl.reshape(chunk, (GROUPS, GROUP)), axis=1)
     tl.store(search.maxima + at * GROUPS + tl.arange(0, GROUPS), maxima)
     top = tl.max(maxima, axis=0)
     tl.store(search.tops + at, top)
-    mass = chunk_weights(x, top, scale)
-    # Not by tiles: a row that a token is drawn from gets the weights of its tiles with its exact limits.
-    tl.store(search.totals + at, tl.sum(tl.sum(mass, axis=1), axis=0))
+    mass = chunk_weights(chunk, top, scale)
+    if k < rows.vocabulary:
+        # Its tiles are weighed with its exact limits.
+        tl.store(search.totals + at, tl.sum(mass, axis=0))
+    else:
+        tiles = tl.sum(tl.reshape(mass, (CHUNK // TILE, TILE)), axis=1)
+        tl.store(chunks.tiles + at * (CHUNK // TILE) + tl.arange(0, CHUNK // TILE), tiles)
+        tl.store(search.totals + at, tl.sum(tiles, axis=0))
     if has_draft:
-        is_before = (x > drafted) | ((x == drafted) & (ids < token))
-        tl.store(search.above + at, tl.sum(tl.sum(tl.where(is_before, mass, 0.0), axis=1), axis=0))
+        ids = split * CHUNK + tl.arange(0, CHUNK)
+        is_before = (chunk > drafted) | ((chunk == drafted) & (ids < token.to(tl.int32)))
+        tl.store(search.above + at, tl.sum(tl.where(is_before, mass, 0.0), axis=0))
         if rows.k is not None:
-            tl.store(search.within + at, tl.sum(tl.sum(is_before.to(tl.int32), axis=1), axis=0).to(tl.float32))
+            tl.store(search.within + at, tl.sum(is_before.to(tl.int32), axis=0).to(tl.float32))
 
 
 @triton.jit
@@ -125,6 +131,7 @@ def limited_rows(
     splits: int,
     rejected: Any,
     decision: Any,
+    settled: Any,
     top_k: Any,
     top_p: Any,
 ) -> KeyRows:
@@ -137,10 +144,11 @@ def limited_rows(
         splits: chunks of a row.
         rejected: memory for the first rejected step of each request.
         decision: memory for the scan's decision on each draft.
+        settled: memory that marks the requests whose results are written, or None.
         top_k: [R] tokens to keep by state, or None.
         top_p: [R] probability to keep by state, or None.
     """
     k, p = (None if values is None else values.contiguous() for values in (top_k, top_p))
     owners = (requests.cu_num_logits, requests.idx_mapping, requests.temperature, requests.columns, rejected, decision)
     row_stride, id_stride = logits.stride()
-    return KeyRows(logits, row_stride, id_stride, k, p, vocabulary, splits, *owners)
+    return KeyRows(logits, row_stride, id_stride, k, p, vocabulary, splits, *owners, settled)

@@ -81,7 +81,8 @@ def scale_of(requests, state, KIND: tl.constexpr):
     if KIND != GREEDY:
         temperature = tl.load(requests.temperature + state)
     is_greedy = temperature == 0.0
-    return LOG2E / tl.where(is_greedy, 1.0, temperature), is_greedy
+    # A constant as the dividend would make the interpreter take the quotient for a constant.
+    return (tl.zeros((), tl.float32) + LOG2E) / tl.where(is_greedy, 1.0, temperature), is_greedy
 
 
 @triton.jit
@@ -91,9 +92,23 @@ def kept(x, ids, nth_logit, last_id):
 
 
 @triton.jit
+def request_of(requests, request):
+    """State, first row and drafts of a request."""
+    state = tl.load(requests.idx_mapping + request).to(tl.int64)
+    first = tl.load(requests.cu_num_logits + request).to(tl.int64)
+    return state, first, tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+
+
+@triton.jit
+def load_row(target, row, ids, mask):
+    """Load logits of a row as float32, minus infinity for NaN and masked lanes."""
+    return load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
+
+
+@triton.jit
 def load_kept(target, row, ids, mask):
     """Load logits of a row as float32, minus infinity for NaN, masked lanes and tokens that top-k and top-p drop."""
-    x = load_logits(target.logits + row * target.row_stride, target.id_stride, ids, mask)
+    x = load_row(target, row, ids, mask)
     if target.nth_logit is not None:
         x = kept(x, ids, tl.load(target.nth_logit + row), tl.load(target.last_id + row))
     return x

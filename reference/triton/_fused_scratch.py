@@ -15,6 +15,7 @@ import torch
 import triton
 import triton.language as tl
 
+from ._fused_candidates import Candidates, make_candidates
 from ._fused_rows import Chunks
 from ._launches import current_record
 from ._threshold_gather import TILE, Gathered, make_gathered
@@ -39,6 +40,7 @@ class LimitScratch(NamedTuple):
     search: Search
     thresholds: Thresholds
     gathered: Gathered
+    candidates: Candidates
 
 
 class Scratch(NamedTuple):
@@ -58,9 +60,9 @@ def _make_scratch(device: Any, rows: int, splits: int, is_limited: bool) -> Scra
     chunks = Chunks(top, total, best, tiles, draft_top, draft_total, splits)
     if not is_limited:
         return Scratch(chunks, tickets, None)
-    search = make_search(rows, splits, device, tops=top, totals=total, tiles=tiles)
-    gathered = make_gathered(rows, splits, device)
-    return Scratch(chunks, tickets, LimitScratch(search, make_thresholds(rows, device), gathered))
+    search = make_search(rows, splits, device, tops=top, totals=total, pool=tiles)
+    limits = search, make_thresholds(rows, device), make_gathered(rows, splits, device)
+    return Scratch(chunks, tickets, LimitScratch(*limits, make_candidates(rows, splits, device)))
 
 
 def _clear(tickets: Tickets) -> None:
@@ -108,3 +110,14 @@ def _clear_after_failure(tickets: Tickets) -> None:
 
 def _is_captured(device: Any) -> bool:
     return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
+
+
+@triton.jit
+def clear_tickets(tickets, requests, request, COLUMNS: tl.constexpr):
+    """Return the first rejected step of a request, and leave its tickets as the next launch wants them."""
+    rejected = tl.load(tickets.rejected + request)
+    tl.debug_barrier()
+    tl.store(tickets.rejected + request, UNREJECTED)
+    steps = tl.arange(0, COLUMNS)
+    tl.store(tickets.row + request * requests.columns + steps, 0, mask=steps < requests.columns)
+    return rejected

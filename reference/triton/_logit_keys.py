@@ -33,6 +33,8 @@ class KeyRows(NamedTuple):
     """First step of each request that is certainly rejected."""
     decision: Any = None
     """Decision of the scan on the draft of each row."""
+    settled: Any = None
+    """1 for each request that needs no threshold any more; None if all that have limits need one."""
 
 
 ACCEPTED: tl.constexpr = tl.constexpr(0)
@@ -43,7 +45,10 @@ OPEN: tl.constexpr = tl.constexpr(2)
 
 @triton.jit
 def needs_threshold(rows, row):
-    """Return True for a row whose token is drawn or whose draft is open; without columns for every row."""
+    """Return True for the row of a token, or of an open draft, of a request that is not settled.
+
+    Without columns return True for every row.
+    """
     is_needed = tl.full((), True, tl.int1)
     if rows.columns is not None:
         request = row // rows.columns
@@ -53,6 +58,8 @@ def needs_threshold(rows, row):
         last = tl.minimum(drafts, tl.load(rows.rejected + request))
         is_open = (step < last) & (tl.load(rows.decision + row, mask=step < last, other=0) == OPEN)
         is_needed = (tl.load(rows.idx_mapping + request) >= 0) & (is_open | (step == last))
+        if rows.settled is not None:
+            is_needed = is_needed & (tl.load(rows.settled + request) == 0)
     return is_needed
 
 

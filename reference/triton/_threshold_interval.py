@@ -98,8 +98,8 @@ def keep_first(thresholds, search, rows, row, k, p, top, found, PADDED: tl.const
         tops = tl.load(search.tops + row * rows.chunks + chunk, mask=stays, other=0.0)
         tl.debug_barrier()  # no thread loads a logit where another has stored a weight
         tl.store(few_values + lane, tl.where(stays, weight(x, tops, scale), 0.0), mask=lane < found)
-        tiles = search.tiles + row * rows.chunks * TILES
-        totals = search.totals + row * rows.chunks
+        tiles = search.pool + row * rows.chunks * TILES
+        totals = search.kept + row * rows.chunks
         every = tl.arange(0, PADDED * TILES)
         tl.store(tiles + every, 0.0, mask=every < rows.chunks * TILES)
         tl.store(totals + tl.arange(0, PADDED), 0.0, mask=tl.arange(0, PADDED) < rows.chunks)

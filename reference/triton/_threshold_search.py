@@ -57,7 +57,11 @@ class Search(NamedTuple):
     few_values: Any
     """Logits of these, at last weights."""
     tiles: Any = None
-    """Weights of tiles of tokens, of which a token is drawn: of all, and in the end of those that are kept."""
+    """Weights of tiles of tokens: of those above the interval, and in the end of those that are kept."""
+    kept: Any = None
+    """Weight of the tokens of each chunk that are kept."""
+    pool: Any = None
+    """Weights of tiles of the tokens that candidates are drawn from: all, or with top-k those that are kept."""
 
 
 def make_search(count: int, chunks: int, device: Any, **shared: Any) -> Search:
@@ -80,7 +84,9 @@ def make_search(count: int, chunks: int, device: Any, **shared: Any) -> Search:
         few_groups=numbers[0],
         few_ids=numbers[1],
         few_values=scratch(FEW.value),
-        tiles=shared.get("tiles"),
+        tiles=torch.empty_like(shared["pool"]) if shared else None,
+        kept=torch.empty_like(shared["totals"]) if shared else None,
+        pool=shared.get("pool"),
     )
 
 

@@ -211,8 +211,8 @@ def masses_that_stay(search, tokens, start, nth_logit, last_id, scale, WINDOW: t
 
 
 @triton.jit
-def store_sums(search, gathered, tokens, nth_logit, last_id, scale, WINDOW: tl.constexpr, PADDED: tl.constexpr):
-    """Store the weights of the tokens that stay, by tile and by chunk."""
+def store_sums(search, gathered, tokens, nth_logit, last_id, scale, has_k, WINDOW: tl.constexpr, PADDED: tl.constexpr):
+    """Store the weights of the tokens that stay, by tile and by chunk; with top-k they are the pool of the row."""
     rows, row, listed, is_listed, length, _origin = tokens
     chunks = row * rows.chunks
     if is_listed:
@@ -235,17 +235,20 @@ def store_sums(search, gathered, tokens, nth_logit, last_id, scale, WINDOW: tl.c
             in_tile += tl.sum(mass.to(tl.float32, bitcast=True), axis=1)
         tl.debug_barrier()
         tl.store(search.tiles + chunks * TILES + tile, in_tile, mask=is_tile)
+        tl.store(search.pool + chunks * TILES + tile, in_tile, mask=is_tile & has_k)
     else:
         for start in range(0, rows.chunks * CHUNK, WINDOW):
             mass = masses_that_stay(search, tokens, start, nth_logit, last_id, scale, WINDOW)
             tile = start // TILE + tl.arange(0, WINDOW // TILE)
             in_tile = tl.sum(tl.reshape(mass, (WINDOW // TILE, TILE)), axis=1)
-            tl.store(search.tiles + chunks * TILES + tile, in_tile, mask=tile < rows.chunks * TILES)
+            is_tile = tile < rows.chunks * TILES
+            tl.store(search.tiles + chunks * TILES + tile, in_tile, mask=is_tile)
+            tl.store(search.pool + chunks * TILES + tile, in_tile, mask=is_tile & has_k)
     tl.debug_barrier()
     chunk = tl.arange(0, PADDED)
     at = (chunks + chunk)[:, None] * TILES + tl.arange(0, TILES)[None, :]
     totals = tl.sum(tl.load(search.tiles + at, mask=(chunk < rows.chunks)[:, None], other=0.0), axis=1)
-    tl.store(search.totals + chunks + chunk, totals, mask=chunk < rows.chunks)
+    tl.store(search.kept + chunks + chunk, totals, mask=chunk < rows.chunks)
 
 
 @triton.jit
@@ -297,7 +300,7 @@ def select(thresholds, search, gathered, at, tokens, above, k, p, most, WINDOW: 
     tl.store(thresholds.nth_logit + at, nth_logit)
     tl.store(thresholds.last_id + at, last_id)
     if search.tiles is not None:
-        store_sums(search, gathered, tokens, nth_logit, last_id, scale, WINDOW, PADDED)
+        store_sums(search, gathered, tokens, nth_logit, last_id, scale, has_k, WINDOW, PADDED)
 
 
 @triton.jit

@@ -122,6 +122,15 @@ def draft_at_limit(requests: RequestBatch, ks: Array) -> RequestBatch:
     return requests
 
 
+DROPPING = {"top-p drops some candidates": 0.6, "top-p drops all candidates": 0.003}
+"""Top-p for flat rows of 2,000 tokens, by the fate of their candidates."""
+
+
+def third(requests: RequestBatch) -> Array:
+    """Return a top-k of 3 by state, for `draft_at_limit`."""
+    return np.full(len(requests.temperature), 3)
+
+
 def draft_normalisers(requests: RequestBatch) -> Array:
     """Return the log-sum-exp of every draft row of every state, at the state's temperature, [R, K]."""
     assert requests.draft_logits is not None

@@ -11,6 +11,7 @@ from verispec.cases.request_state import RequestBatch, draft_outside, random_req
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
+    DROPPING,
     EVERY_LIMIT,
     OFFSETS,
     REACH,
@@ -26,6 +27,7 @@ from verispec.suites.sampler._fused import (
     one_per_part,
     raw,
     stripe,
+    third,
     verify,
 )
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -78,6 +80,14 @@ def test_many_candidates(op: OpUnderTest, seed: int, vocab: int) -> None:
         requests.draft_sampled[row + 1] = draft_row(requests, row).argmin()
         draft_row(requests, row)[requests.draft_sampled[row + 1]] += 9.0
     verify(op, requests)
+
+
+@case("VDL-2", check=list(DROPPING), reach="top-p of a request")
+def test_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> None:
+    """Each draft is the third likeliest token of a flat row, and rejected: its drafter thought it very likely."""
+    requests = drafted(seed, "wide", 2000, temperature=1.0)
+    requests.target_logits *= 0.25
+    verify(op, far(draft_at_limit(requests, third(requests))), **limits(requests, p=DROPPING[check]))
 
 
 @case("VDL-3", vocab=[127, 1024, 5000], reach="a draft model that is nearly its target")

@@ -11,6 +11,7 @@ from verispec.cases.request_state import RequestBatch, draft_outside, select_req
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._fused import (
+    DROPPING,
     EVERY_LIMIT,
     OFFSETS,
     REACH,
@@ -25,6 +26,7 @@ from verispec.suites.sampler._fused import (
     one_per_part,
     raw,
     stripe,
+    third,
     verify,
 )
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -64,6 +66,14 @@ def test_a_rejected_favourite(op: OpUnderTest, seed: int, vocab: int) -> None:
     for row in range(len(requests.target_logits) - 1):
         requests.target_logits[row, requests.draft_sampled[row + 1]] = 4.0 + np.log(vocab)
     verify(op, requests)
+
+
+@case("VOH-2", check=list(DROPPING), reach="top-p of a request")
+def test_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> None:
+    """Each draft is the third likeliest token of a flat row, and mostly rejected."""
+    requests = one_hot(seed, "wide", 2000, temperature=1.0)
+    requests.target_logits *= 0.25
+    verify(op, draft_at_limit(requests, third(requests)), **limits(requests, p=DROPPING[check]))
 
 
 @case("VOH-3", counts=list(COUNTS), reach=REACH)

@@ -79,15 +79,20 @@ MUTANTS: dict[str, list[Entry]] = {
         ("VDL-1", "share = numbers.acceptance() * q[draft]", "share = 0.5 * q[draft]"),
         ("VDL-2", "numbers.trial(t)", "numbers.trial(t + 1)"),
         ("VDL-2", "v * p[candidate]", "v"),
+        ("VDL-2", "inverse_cdf(weight.pool, u,", "inverse_cdf(weight.kept, u,"),
         ("VDL-3", "np.maximum(p - q, 0.0)", "p.copy()"),
         ("VDL-7", "not 0 <= draft < vocabulary", "not -1 != draft < vocabulary"),
         ("VDL-16", "if draft_normaliser is None else", "if draft_normaliser is not None or True else"),
     ],
     "verify_one_hot": [
-        ("VOH-1", "exceeds(weight[draft], share,", "exceeds(weight[draft] / 2, share,"),
-        ("VOH-2", "others[draft] = 0.0", "others[draft] *= 0.5"),
-        ("VOH-3", "numbers.trial(0)", "numbers.trial(1)"),
-        ("VOH-6", "if 0 <= draft < len(weight):", "if -1 != draft < len(weight):"),
+        ("VOH-1", "exceeds(weight.kept[draft], share,", "exceeds(weight.kept[draft] / 2, share,"),
+        ("VOH-2", "others = weight.without(draft)", "others = weight"),
+        (
+            "VOH-3",
+            "else weight).draw(numbers, rounding)",
+            "else weight).draw(Numbers(numbers.seed, numbers.pos, step + 1), rounding)",
+        ),
+        ("VOH-6", "if 0 <= draft < len(weight.kept):", "if -1 != draft < len(weight.kept):"),
     ],
     "verify_tree_greedy": [
         (

@@ -9,6 +9,7 @@ import pytest
 
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.reference import contracts, oracle
+from verispec.reference.contracts._fused import TRIALS
 from verispec.reference.oracle._fused import (
     ALLOWED,
     EXACT,
@@ -118,15 +119,25 @@ def test_a_draft_beyond_float64_is_accepted_or_not(target: float, draft: float, 
 @pytest.mark.parametrize(("gap", "is_open"), [(2.0**-22, True), (2.0**-16, False)])
 @pytest.mark.parametrize("side", [-1, 1])
 def test_a_token_is_kept_or_not_within_rounding(op: str, gap: float, is_open: bool, side: int) -> None:
-    """Top-p ends next to the third token, and with it the number draws the second one instead of the first."""
+    """Top-p ends next to the third token, which is the first candidate; the second candidate is the first token."""
     batch = one_request(op == "verify_draft_logits", drafts=0)
-    while not 0.4 < numbers_of(batch, 0).trial(0)[0] < 0.5:
+    while not (0.6 < numbers_of(batch, 0).trial(0)[0] < 0.8 and numbers_of(batch, 0).trial(1)[0] < 0.3):
         batch.pos += 1
     p = np.array([0.3, 0.0, 0.28, 0.0, 0.25, 0.0, 0.17, 0.0])
     batch.target_logits = logs([p])
     top_p = np.full(len(batch.temperature), 0.58 + side * gap)
-    expected = {0, 2} if is_open else {2 if side > 0 else 0}
+    expected = {0, 4} if is_open else {4 if side > 0 else 0}
     assert right(op, inputs_of(op, batch, top_p=top_p)) == expected
+
+
+@pytest.mark.parametrize("op", ["verify_one_hot", "verify_draft_logits"])
+def test_a_token_is_drawn_from_the_kept_ones_where_top_p_drops_all_candidates(op: str) -> None:
+    """Top-p keeps the first token alone, which weighs so little more than the others that no trial gives it."""
+    batch = one_request(op == "verify_draft_logits", drafts=0)
+    while any(numbers_of(batch, 0).trial(t)[0] < 0.2 for t in range(TRIALS)):
+        batch.pos += 1
+    batch.target_logits = logs([[0.15, *[0.85 / 7] * 7]])
+    assert right(op, inputs_of(op, batch, top_p=np.full(len(batch.temperature), 0.1))) == {0}
 
 
 @pytest.mark.parametrize("op", ["verify_one_hot", "verify_draft_logits"])
@@ -174,7 +185,7 @@ def test_padding_may_not_change() -> None:
 
 def test_no_decision_is_open_without_rounding() -> None:
     row = np.log([0.5, 0.25, 0.25])
-    assert [w.tolist() for w in weights(row, 1.0, None, 0.5, EXACT)] == [[1.0, 0.0, 0.0]]
+    assert [w.kept.tolist() for w in weights(row, 1.0, None, 0.5, EXACT)] == [[1.0, 0.0, 0.0]]
     assert len(list(weights(row, 1.0, None, 0.5, ALLOWED))) == 2
     assert inverse_cdf(np.array([0.5, 0.25, 0.25]), 0.5, EXACT.draw) == [1]
     assert inverse_cdf(np.array([0.5, 0.25, 0.25]), 0.5, ALLOWED.draw) == [0, 1]

@@ -1,0 +1,356 @@
+"""Draws of requests with top-k and top-p.
+
+With top-p alone a candidate is drawn from all tokens of the row. One more pass weighs the tokens before the first few
+candidates, which tells if top-p keeps them; so it needs no threshold. Requests that this does not settle, and those
+with top-k, get exact thresholds (``_thresholds``), and their token is drawn by these.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+
+from ._fused_draw import (
+    TRIALS,
+    cumulative,
+    draw,
+    draw_sum,
+    load_tiles,
+    probability_of_draft,
+    store_results,
+    trial_numbers,
+    without_draft,
+)
+from ._fused_limits import SLACK
+from ._fused_rows import DRAFT, ONE_HOT, chunk_weights, load_kept, load_row, weights_of
+from ._logit_keys import limits
+from ._threshold_search import CHUNK
+
+WEIGHED: tl.constexpr = tl.constexpr(4)
+"""Candidates of a request before which the tokens are weighed."""
+COLUMN: tl.constexpr = tl.constexpr(512)
+"""Tokens side by side that are read at once; those below one another are in one thread."""
+LINES: tl.constexpr = tl.constexpr(4)
+EVERY_ID: tl.constexpr = tl.constexpr(2**31 - 1)
+
+
+class Candidates(NamedTuple):
+    """Scratch for the candidates of each request, with all that a pass over its row needs, so that it waits once."""
+
+    settled: Any
+    """1 for a request whose results are written."""
+    step: Any
+    """Step of the row to weigh, -1 for none."""
+    row: Any
+    """That row."""
+    count: Any
+    """Candidates in the list."""
+    scale: Any
+    """log2(e) / temperature."""
+    top: Any
+    """Maximum of the row."""
+    ids: Any
+    """The candidates, in the order of their trials, [requests, WEIGHED]."""
+    logits: Any
+    """Their logits."""
+    needs: Any
+    """Numbers that their probabilities must exceed."""
+    before: Any
+    """Weight of the tokens before each of them that a program has seen, [requests, splits, WEIGHED]."""
+
+
+def make_candidates(requests: int, splits: int, device: Any) -> Candidates:
+    """Allocate scratch for a batch."""
+    settled, step, count, row = torch.empty((4, requests), dtype=torch.int32, device=device).unbind()
+    scale, top = torch.empty((2, requests), dtype=torch.float32, device=device).unbind()
+    ids = torch.empty((requests, WEIGHED.value), dtype=torch.int32, device=device)
+    logits, needs = torch.empty((2, *ids.shape), dtype=torch.float32, device=device).unbind()
+    before = torch.empty((requests, splits, WEIGHED.value), dtype=torch.float32, device=device)
+    return Candidates(settled, step, row, count, scale, top, ids, logits, needs, before)
+
+
+@triton.jit
+def list_candidates(
+    candidates,
+    chunks,
+    target,
+    draft,
+    requests,
+    request,
+    state,
+    row,
+    n,
+    p,
+    rejected,
+    is_residual,
+    top,
+    total,
+    draft_top,
+    draft_total,
+    scale,
+    vocabulary,
+    KIND: tl.constexpr,
+    TILES: tl.constexpr,
+    DRAWN: tl.constexpr,
+):
+    """Draw candidates from all tokens of a row with top-p, and list the first that may pass; return their number."""
+    sums, tops = load_tiles(chunks, request * requests.columns + n, TILES)
+    masses = (sums * weights_of(tops, top, scale)).to(tl.float64)
+    hole = tl.full((), -1, tl.int64)
+    if KIND == ONE_HOT:  # noqa: SIM102 -- decided when the kernel is compiled
+        if is_residual:
+            masses, hole = without_draft(masses, target, row, None, rejected, top, scale, vocabulary, TILES)
+    pool = cumulative(masses, TILES)
+    seed = tl.load(requests.seed + state)
+    pos = tl.load(requests.pos + row)
+    lane = tl.arange(0, DRAWN)
+    count = tl.zeros((), tl.int32)
+    turn = tl.zeros((), tl.int32)
+    while (count == 0) & (turn < TRIALS // DRAWN):
+        u, v = trial_numbers(seed, pos, n, turn * DRAWN + lane)
+        drawn = draw(pool, u, target, row, None, hole, top, scale, vocabulary, TILES)
+        logits = load_row(target, row, drawn, drawn < vocabulary)
+        weight = weights_of(logits, top, scale)
+        need = tl.zeros((DRAWN,), tl.float32)
+        if KIND == DRAFT:  # noqa: SIM102
+            if is_residual:
+                q = probability_of_draft(draft, state, n, drawn, draft_top, draft_total, scale, vocabulary)
+                need = (q / (1.0 - v)).to(tl.float32)
+        # Top-p keeps at least p of the mass, so that no probability exceeds this.
+        may = ((weight > need * (p * total) * (1.0 - SLACK)) & (weight > 0.0)).to(tl.int32)
+        place = tl.cumsum(may, axis=0) - 1
+        is_listed = (may > 0) & (place < WEIGHED)
+        at = request * WEIGHED + place
+        tl.store(candidates.ids + at, drawn.to(tl.int32), mask=is_listed)
+        tl.store(candidates.logits + at, logits, mask=is_listed)
+        tl.store(candidates.needs + at, need, mask=is_listed)
+        count = tl.sum(may, axis=0)
+        turn += 1
+    return tl.minimum(count, WEIGHED)
+
+
+@triton.jit
+def candidate(candidates, request, j, count):
+    """Return candidate `j` and its logit; one that no token is before if the list is shorter."""
+    at = request * WEIGHED + j
+    return tl.load(candidates.ids + at, mask=j < count, other=0), tl.load(
+        candidates.logits + at, mask=j < count, other=float("inf")
+    )
+
+
+@triton.jit
+def before(x, mass, ids, listed):
+    """Return the weight of the tokens before a candidate, by column."""
+    token, logit = listed
+    return tl.sum(tl.where((x > logit) | ((x == logit) & (ids < token)), mass, 0.0), axis=0)
+
+
+@triton.jit
+def settle(candidates, chunks, request, slot, parts, count, p, scale, SPLITS: tl.constexpr):
+    """Return the first candidate that top-p keeps and that passes, or -1 if weights do not tell."""
+    split = tl.arange(0, SPLITS)
+    lane = tl.arange(0, WEIGHED)
+    is_split = split < chunks.splits
+    at = slot * chunks.splits + split
+    tops = tl.load(chunks.top + at, mask=is_split, other=float("-inf"))
+    totals = tl.load(chunks.total + at, mask=is_split, other=0.0)
+    top = tl.max(tops, axis=0)
+    factor = weights_of(tops, top, scale).to(tl.float64)
+    total = tl.sum(totals * factor, axis=0)
+    part = tl.arange(0, SPLITS)
+    at = (request * chunks.splits + part)[:, None] * WEIGHED + lane[None, :]
+    before = tl.load(candidates.before + at, mask=(part < parts)[:, None], other=0.0, cache_modifier=".cg")
+    before = tl.sum(before.to(tl.float64), axis=0)
+    is_listed = lane < count
+    token = tl.load(candidates.ids + request * WEIGHED + lane, mask=is_listed, other=0).to(tl.int64)
+    need = tl.load(candidates.needs + request * WEIGHED + lane, mask=is_listed, other=0.0)
+    logits = tl.load(candidates.logits + request * WEIGHED + lane, mask=is_listed, other=float("-inf"))
+    weight = weights_of(logits, top, scale)
+    want = p * total
+    upto = before + weight
+    is_kept = is_listed & ((before < want) | (before == 0.0))
+    # The kept tokens weigh what p asks for, and less than the last of them more.
+    low = tl.maximum(want, upto) * (1.0 - SLACK)
+    high = tl.where(upto >= want * (1.0 + SLACK), upto, tl.minimum(total, want + weight)) * (1.0 + SLACK)
+    is_refused = (is_kept == 0) | (weight <= need * low)
+    first = tl.min(tl.where(is_refused, WEIGHED, lane), axis=0)
+    passes = (lane == first) & (weight > need * high)
+    return tl.max(tl.where(passes, token, -1), axis=0)
+
+
+@triton.jit
+def weigh(
+    out,
+    candidates,
+    chunks,
+    tickets,
+    target,
+    requests,
+    rows,
+    vocabulary,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """Weigh the chunks of this program; the last program of a request writes its results if they are settled."""
+    parts = tl.cdiv(chunks.splits, SPAN)
+    request = (tl.program_id(0) // parts).to(tl.int64)
+    start = (tl.program_id(0) % parts) * SPAN
+    # Nothing here waits for another load.
+    step = tl.load(candidates.step + request)
+    row = tl.load(candidates.row + request).to(tl.int64)
+    count = tl.load(candidates.count + request)
+    scale = tl.load(candidates.scale + request)
+    row_top = tl.load(candidates.top + request)
+    one = candidate(candidates, request, 0, count)
+    two = candidate(candidates, request, 1, count)
+    three = candidate(candidates, request, 2, count)
+    four = candidate(candidates, request, 3, count)
+    if step >= 0:
+        n = step.to(tl.int64)
+        slot = request * requests.columns + n
+        least = tl.minimum(tl.minimum(one[1], two[1]), tl.minimum(three[1], four[1]))
+        before_one = tl.zeros((COLUMN,), tl.float32)
+        before_two = before_one
+        before_three = before_one
+        before_four = before_one
+        for split in range(start, tl.minimum(start + SPAN, chunks.splits)):
+            # A chunk without a token before any of them is not read.
+            if tl.load(chunks.top + slot * chunks.splits + split) >= least:
+                for begin in range(split * CHUNK, split * CHUNK + CHUNK, LINES * COLUMN):
+                    ids = begin + tl.arange(0, LINES)[:, None] * COLUMN + tl.arange(0, COLUMN)[None, :]
+                    x = load_row(target, row, ids, ids < vocabulary)
+                    mass = chunk_weights(x, row_top, scale)
+                    before_one += before(x, mass, ids, one)
+                    before_two += before(x, mass, ids, two)
+                    before_three += before(x, mass, ids, three)
+                    before_four += before(x, mass, ids, four)
+        sums = candidates.before + (request * chunks.splits + start // SPAN) * WEIGHED
+        tl.store(sums, tl.sum(before_one, axis=0))
+        tl.store(sums + 1, tl.sum(before_two, axis=0))
+        tl.store(sums + 2, tl.sum(before_three, axis=0))
+        tl.store(sums + 3, tl.sum(before_four, axis=0))
+        # Every thread's stores come before the ticket, and the last program's loads after it.
+        tl.debug_barrier()
+        if tl.atomic_add(tickets.request + request, 1, sem="acq_rel") == parts - 1:
+            tl.debug_barrier()
+            tl.store(tickets.request + request, 0)
+            _k, p = limits(rows, slot)
+            token = settle(candidates, chunks, request, slot, parts, count, p, scale, SPLITS)
+            if token >= 0:
+                first = row - n
+                drafts = tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+                tl.store(candidates.settled + request, 1)
+                store_results(out, requests, request, first, drafts, n, token, COLUMNS)
+
+
+@triton.jit
+def draw_limited(
+    chunks,
+    kept_chunks,
+    target,
+    draft,
+    requests,
+    request,
+    state,
+    row,
+    n,
+    has_k,
+    rejected,
+    is_residual,
+    top,
+    total,
+    draft_top,
+    draft_total,
+    scale,
+    vocabulary,
+    KIND: tl.constexpr,
+    TILES: tl.constexpr,
+    DRAWN: tl.constexpr,
+):
+    """Return the token of a row whose exact thresholds are known.
+
+    Args:
+        chunks: the row's chunks, with the weights of the pool's tiles.
+        kept_chunks: the same, with the weights of the kept tokens.
+        target: target logits with thresholds.
+        draft: draft logits.
+        requests: the batch.
+        request: the request.
+        state: its state.
+        row: row of the logits.
+        n: step of the row.
+        has_k: the request has top-k, so that the pool is what the limits keep.
+        rejected: the rejected draft.
+        is_residual: truth value, False where that draft does not count.
+        top: maximum of the row.
+        total: weight of the kept tokens.
+        draft_top: maximum of the draft's row.
+        draft_total: its weight.
+        scale: log2(e) / temperature.
+        vocabulary: tokens of a row that count.
+        KIND: kind of the drafts.
+        TILES: power of two, at least the tiles of a row.
+        DRAWN: candidates of a turn.
+    """
+    slot = request * requests.columns + n
+    sums, tops = load_tiles(chunks, slot, TILES)
+    to_row = weights_of(tops, top, scale)
+    masses = (sums * to_row).to(tl.float64)
+    kept_limit = (tl.load(target.nth_logit + row), tl.load(target.last_id + row))
+    limit = (tl.where(has_k, kept_limit[0], float("-inf")), tl.where(has_k, kept_limit[1], EVERY_ID))
+    hole = tl.full((), -1, tl.int64)
+    if KIND == ONE_HOT:  # noqa: SIM102 -- decided when the kernel is compiled
+        if is_residual:
+            masses, hole = without_draft(masses, target, row, limit, rejected, top, scale, vocabulary, TILES)
+    pool = cumulative(masses, TILES)
+    seed = tl.load(requests.seed + state)
+    pos = tl.load(requests.pos + row)
+    lane = tl.arange(0, DRAWN)
+    token = tl.full((), -1, tl.int64)
+    turn = tl.zeros((), tl.int32)
+    while (token < 0) & (turn < TRIALS // DRAWN):
+        u, v = trial_numbers(seed, pos, n, turn * DRAWN + lane)
+        drawn = draw(pool, u, target, row, limit, hole, top, scale, vocabulary, TILES)
+        p = weights_of(load_kept(target, row, drawn, drawn < vocabulary), top, scale) / total
+        q = tl.zeros((DRAWN,), tl.float32)
+        if KIND == DRAFT:  # noqa: SIM102
+            if is_residual:
+                q = probability_of_draft(draft, state, n, drawn, draft_top, draft_total, scale, vocabulary)
+        chosen = tl.min(tl.where(v * p < p - q, lane, DRAWN), axis=0)
+        token = tl.max(tl.where(lane == chosen, drawn, -1), axis=0)
+        turn += 1
+    if token < 0:
+        u, _v = trial_numbers(seed, pos, n, TRIALS + tl.arange(0, 1))
+        if KIND == DRAFT:  # noqa: SIM102
+            if is_residual:
+                token = draw_sum(
+                    tl.max(u, axis=0),
+                    target,
+                    draft,
+                    row,
+                    state,
+                    n,
+                    top,
+                    total,
+                    draft_top,
+                    draft_total,
+                    scale,
+                    vocabulary,
+                )
+        if token < 0:
+            if not has_k:
+                sums, tops = load_tiles(kept_chunks, slot, TILES)
+                masses = (sums * to_row).to(tl.float64)
+                hole = tl.full((), -1, tl.int64)
+                if KIND == ONE_HOT:  # noqa: SIM102
+                    if is_residual:
+                        masses, hole = without_draft(
+                            masses, target, row, kept_limit, rejected, top, scale, vocabulary, TILES
+                        )
+            tokens = draw(cumulative(masses, TILES), u, target, row, kept_limit, hole, top, scale, vocabulary, TILES)
+            token = tl.max(tokens, axis=0)
+    return token

@@ -1,0 +1,289 @@
+"""The launches of the fused kernels that follow the scan of a batch with top-k or top-p.
+
+1. candidates, in batches without top-k: draw the first few candidates of each request with top-p.
+2. weigh: add up the tokens before these, which settles most of the requests (``_fused_candidates``).
+3. interval, gather, select: find the exact thresholds of all others, in general for one row each (``_thresholds``).
+4. finish: verify their drafts and draw their tokens by these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from ._fused_candidates import WEIGHED, draw_limited, list_candidates, weigh
+from ._fused_draw import OutputTensors, accepted_of, finish_row, of_step, store_results
+from ._fused_rows import DRAFT, ONE_HOT, Chunks, FusedTarget, RequestTensors, decide, request_of, scale_of
+from ._fused_scratch import LimitScratch, Tickets, clear_tickets
+from ._launches import launch as launch_kernel
+from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
+from ._request_state import DraftLogits
+from ._thresholds import find_thresholds
+
+WEIGH_PROGRAMS = 2048
+"""Programs of that pass beyond which each weighs several chunks."""
+WEIGH_SPAN = 4
+WEIGH_REGISTERS = 96
+"""Maximum registers per thread of the pass that weighs the tokens before candidates, for five programs."""
+
+
+@triton.jit
+def decisions_of(tickets, requests, request, drafts, COLUMNS: tl.constexpr):
+    """Return the scan's decisions on the drafts of a request, [COLUMNS]; rejected from the first such step on."""
+    rejected = tl.load(tickets.rejected + request)
+    steps = tl.arange(0, COLUMNS)
+    is_known = steps < tl.minimum(rejected, drafts)
+    return tl.load(tickets.decision + request * requests.columns + steps, mask=is_known, other=REJECTED)
+
+
+@triton.jit
+def _candidates_kernel(
+    candidates,
+    chunks,
+    tickets,
+    target,
+    draft,
+    requests,
+    rows,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    request = tl.program_id(0).to(tl.int64)
+    state, first, drafts = request_of(requests, request)
+    step = tl.full((), -1, tl.int32)
+    if (state >= 0) & (drafts >= 0):
+        decisions = decisions_of(tickets, requests, request, drafts, COLUMNS)
+        n = accepted_of(decisions == ACCEPTED, drafts, COLUMNS)
+        _k, p = limits(rows, request * requests.columns + n)
+        if (of_step(decisions, n, COLUMNS) != OPEN) & (p < 1.0):
+            _margins, tokens, _argmaxes, tops, totals, draft_tops, draft_totals = decide(
+                chunks, target, draft, requests, request, state, first, drafts, n, vocabulary, KIND, 1, SPLITS
+            )
+            scale, _is_greedy = scale_of(requests, state, KIND)
+            rejected = of_step(tokens, 0, 1)
+            total = of_step(totals, 0, 1)
+            count = tl.zeros((), tl.int32)
+            if total > 0.0:
+                count = list_candidates(
+                    candidates,
+                    chunks,
+                    target,
+                    draft,
+                    requests,
+                    request,
+                    state,
+                    first + n,
+                    n,
+                    p,
+                    rejected,
+                    is_residual(draft, rejected, n, vocabulary, KIND),
+                    of_step(tops, 0, 1),
+                    total,
+                    of_step(draft_tops, 0, 1),
+                    of_step(draft_totals, 0, 1),
+                    scale,
+                    vocabulary,
+                    KIND,
+                    TILES,
+                    WEIGHED if KIND == ONE_HOT else 16,
+                )
+            tl.store(candidates.count + request, count)
+            tl.store(candidates.scale + request, scale)
+            tl.store(candidates.top + request, of_step(tops, 0, 1))
+            tl.store(candidates.row + request, (first + n).to(tl.int32))
+            step = tl.where(count > 0, n, -1).to(tl.int32)
+    tl.store(candidates.settled + request, 0)
+    tl.store(candidates.step + request, step)
+
+
+@triton.jit
+def is_residual(draft, rejected, n, vocabulary, KIND: tl.constexpr):
+    """Return True if a rejected draft counts: it is a token, and its logits exist."""
+    counts = (rejected >= 0) & (rejected < vocabulary)
+    if KIND == DRAFT:
+        counts = counts & (n < draft.steps)
+    return counts
+
+
+@triton.jit
+def _weigh_kernel(
+    out,
+    candidates,
+    chunks,
+    tickets,
+    target,
+    requests,
+    rows,
+    vocabulary,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    weigh(out, candidates, chunks, tickets, target, requests, rows, vocabulary, COLUMNS, SPLITS, SPAN)
+
+
+@triton.jit
+def finish_by_thresholds(
+    out,
+    chunks,
+    kept_chunks,
+    kept_target,
+    draft,
+    requests,
+    request,
+    state,
+    first,
+    drafts,
+    decisions,
+    has_k,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+    DRAWN: tl.constexpr,
+):
+    """Verify the drafts of a request with limits, and write its results."""
+    # Only the rows without a certain decision, and the row of the first rejected step, have exact limits.
+    margins, tokens, _argmaxes, tops, totals, draft_tops, draft_totals = decide(
+        kept_chunks, kept_target, draft, requests, request, state, first, drafts, 0, vocabulary, KIND, COLUMNS, SPLITS
+    )
+    is_accepted = (decisions == ACCEPTED) | ((decisions == OPEN) & (margins > 0.0))
+    n = accepted_of(is_accepted, drafts, COLUMNS)
+    scale, _is_greedy = scale_of(requests, state, KIND)
+    rejected = of_step(tokens, n, COLUMNS)
+    total = of_step(totals, n, COLUMNS)
+    token = tl.zeros((), tl.int64)
+    if total > 0.0:
+        token = draw_limited(
+            chunks,
+            kept_chunks,
+            kept_target,
+            draft,
+            requests,
+            request,
+            state,
+            first + n,
+            n,
+            has_k,
+            rejected,
+            is_residual(draft, rejected, n, vocabulary, KIND),
+            of_step(tops, n, COLUMNS),
+            total,
+            of_step(draft_tops, n, COLUMNS),
+            of_step(draft_totals, n, COLUMNS),
+            scale,
+            vocabulary,
+            KIND,
+            TILES,
+            16 if KIND == DRAFT else DRAWN,
+        )
+    store_results(out, requests, request, first, drafts, n, token, COLUMNS)
+
+
+@triton.jit
+def _finish_limited_kernel(
+    out,
+    candidates,
+    chunks,
+    kept_chunks,
+    tickets,
+    target,
+    kept_target,
+    draft,
+    requests,
+    rows,
+    vocabulary,
+    KIND: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    SPLITS: tl.constexpr,
+    TILES: tl.constexpr,
+):
+    request = tl.program_id(0).to(tl.int64)
+    state, first, drafts = request_of(requests, request)
+    is_open = (state >= 0) & (drafts >= 0)
+    if candidates is not None:
+        is_open = is_open & (tl.load(candidates.settled + request) == 0)
+    if is_open:
+        decisions = decisions_of(tickets, requests, request, drafts, COLUMNS)
+        k, p = limits(rows, request * requests.columns)
+        if (k < vocabulary) | (p < 1.0):
+            finish_by_thresholds(
+                out,
+                chunks,
+                kept_chunks,
+                kept_target,
+                draft,
+                requests,
+                request,
+                state,
+                first,
+                drafts,
+                decisions,
+                k < vocabulary,
+                vocabulary,
+                KIND,
+                COLUMNS,
+                SPLITS,
+                TILES,
+                # With top-k the first candidate is kept.
+                1 if rows.k is not None else WEIGHED,
+            )
+        else:
+            n = accepted_of(decisions == ACCEPTED, drafts, COLUMNS)
+            finish_row(
+                out,
+                chunks,
+                target,
+                draft,
+                requests,
+                request,
+                state,
+                first,
+                drafts,
+                n,
+                vocabulary,
+                KIND,
+                COLUMNS,
+                SPLITS,
+                TILES,
+            )
+    clear_tickets(tickets, requests, request, COLUMNS)
+
+
+def finish_limited(
+    out: OutputTensors,
+    chunks: Chunks,
+    tickets: Tickets,
+    scratch: LimitScratch,
+    target: FusedTarget,
+    draft: DraftLogits,
+    requests: RequestTensors,
+    limited: KeyRows,
+    vocabulary: int,
+    kind: Any,
+    padded: dict[str, int],
+) -> None:
+    """Draw the tokens of a scanned batch with limits: by the weight before candidates, where needed by thresholds."""
+    search, thresholds, gathered, candidates = scratch
+    common = (vocabulary, kind.value)
+    if limited.settled is not None:
+        listed = (candidates, chunks, tickets, target, draft, requests, limited, *common)
+        launch_kernel(_candidates_kernel, (requests.count,), *listed, **padded, num_warps=8)
+        span = WEIGH_SPAN if requests.count * limited.chunks > WEIGH_PROGRAMS else 1
+        grid = (requests.count * triton.cdiv(limited.chunks, span),)
+        weighed = (out, candidates, chunks, tickets, target, requests, limited, vocabulary)
+        options = {"SPAN": span, "num_warps": 4, "maxnreg": WEIGH_REGISTERS}
+        launch_kernel(_weigh_kernel, grid, *weighed, padded["COLUMNS"], padded["SPLITS"], **options)
+    # Top-p is at the request's temperature.
+    found = find_thresholds(search, thresholds, gathered, limited, requests.count * requests.columns)
+    kept_target = target._replace(**found._asdict())
+    kept_chunks = chunks._replace(total=search.kept, tiles=search.tiles)
+    drawn = None if limited.settled is None else candidates
+    finished = (out, drawn, chunks, kept_chunks, tickets, target, kept_target, draft, requests, limited, *common)
+    launch_kernel(_finish_limited_kernel, (requests.count,), *finished, **padded, num_warps=8)
