@@ -13,13 +13,25 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._fused_candidates import WEIGHED, draw_limited, list_candidates, weigh
+from ._fused_candidates import COLUMN, LINES, WEIGHED, before, candidate, draw_limited, list_candidates, settle
 from ._fused_draw import OutputTensors, accepted_of, finish_row, of_step, store_results
-from ._fused_rows import DRAFT, ONE_HOT, Chunks, FusedTarget, RequestTensors, decide, request_of, scale_of
+from ._fused_rows import (
+    DRAFT,
+    ONE_HOT,
+    Chunks,
+    FusedTarget,
+    RequestTensors,
+    chunk_weights,
+    decide,
+    load_row,
+    request_of,
+    scale_of,
+)
 from ._fused_scratch import LimitScratch, Tickets, clear_tickets
 from ._launches import launch as launch_kernel
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._request_state import DraftLogits
+from ._threshold_search import CHUNK
 from ._thresholds import find_thresholds
 
 WEIGH_PROGRAMS = 2048
@@ -124,7 +136,56 @@ def _weigh_kernel(
     SPLITS: tl.constexpr,
     SPAN: tl.constexpr,
 ):
-    weigh(out, candidates, chunks, tickets, target, requests, rows, vocabulary, COLUMNS, SPLITS, SPAN)
+    """Weigh the chunks of this program; the last program of a request writes its results if they are settled."""
+    parts = tl.cdiv(chunks.splits, SPAN)
+    request = (tl.program_id(0) // parts).to(tl.int64)
+    start = (tl.program_id(0) % parts) * SPAN
+    # Nothing here waits for another load.
+    step = tl.load(candidates.step + request)
+    row = tl.load(candidates.row + request).to(tl.int64)
+    count = tl.load(candidates.count + request)
+    scale = tl.load(candidates.scale + request)
+    row_top = tl.load(candidates.top + request)
+    one = candidate(candidates, request, 0, count)
+    two = candidate(candidates, request, 1, count)
+    three = candidate(candidates, request, 2, count)
+    four = candidate(candidates, request, 3, count)
+    if step >= 0:
+        n = step.to(tl.int64)
+        slot = request * requests.columns + n
+        least = tl.minimum(tl.minimum(one[1], two[1]), tl.minimum(three[1], four[1]))
+        before_one = tl.zeros((COLUMN,), tl.float32)
+        before_two = before_one
+        before_three = before_one
+        before_four = before_one
+        for split in range(start, tl.minimum(start + SPAN, chunks.splits)):
+            # A chunk without a token before any of them is not read.
+            if tl.load(chunks.top + slot * chunks.splits + split) >= least:
+                for begin in range(split * CHUNK, split * CHUNK + CHUNK, LINES * COLUMN):
+                    ids = begin + tl.arange(0, LINES)[:, None] * COLUMN + tl.arange(0, COLUMN)[None, :]
+                    x = load_row(target, row, ids, ids < vocabulary)
+                    mass = chunk_weights(x, row_top, scale)
+                    before_one += before(x, mass, ids, one)
+                    before_two += before(x, mass, ids, two)
+                    before_three += before(x, mass, ids, three)
+                    before_four += before(x, mass, ids, four)
+        sums = candidates.before + (request * chunks.splits + start // SPAN) * WEIGHED
+        tl.store(sums, tl.sum(before_one, axis=0))
+        tl.store(sums + 1, tl.sum(before_two, axis=0))
+        tl.store(sums + 2, tl.sum(before_three, axis=0))
+        tl.store(sums + 3, tl.sum(before_four, axis=0))
+        # Every thread's stores come before the ticket, and the last program's loads after it.
+        tl.debug_barrier()
+        if tl.atomic_add(tickets.request + request, 1, sem="acq_rel") == parts - 1:
+            tl.debug_barrier()
+            tl.store(tickets.request + request, 0)
+            _k, p = limits(rows, slot)
+            token = settle(candidates, chunks, request, slot, parts, count, p, scale, SPLITS)
+            if token >= 0:
+                first = row - n
+                drafts = tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
+                tl.store(candidates.settled + request, 1)
+                store_results(out, requests, request, first, drafts, n, token, COLUMNS)
 
 
 @triton.jit
