@@ -2,7 +2,8 @@
 //
 // A sample of the row brackets the threshold from below. If it also tells a bound just above the threshold before the
 // scan, the scan adds up the mass from that bound on. One more pass lists the logits between the two, and the threshold
-// is searched in that list. A row whose mass lies on few tokens has no such bound, and all of these are listed.
+// is searched in that list. A row whose mass lies on few tokens has no such bound, and all of these are listed. Most rows
+// are never searched: that a token is kept shows in the mass before it.
 
 #pragma once
 

@@ -1,7 +1,7 @@
 """verify_draft_logits: accept a draft x while log p(x) > log u + log q(x), then draw from norm(max(p - q, 0)).
 
-One launch; every logit is read once (``_fused``). The residual is never summed but in rare cases: candidates from p are
-kept with probability 1 - q / p. With top-k or top-p thresholds are found before.
+One launch; every logit is read once (``_fused``). The residual is never summed but in rare cases: candidates from p
+pass with probability 1 - q / p. With top-k or top-p more launches follow (``_fused_limited``).
 
 Source: Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; von Neumann 1951 for the draw.
 """

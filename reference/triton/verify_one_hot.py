@@ -1,6 +1,6 @@
 """verify_one_hot: accept a draft x while p(x) > u, then draw by inverse CDF from p, without x where it was rejected.
 
-One launch; every logit is read once (``_fused``). With top-k or top-p thresholds are found before.
+One launch; every logit is read once (``_fused``). With top-k or top-p more launches follow (``_fused_limited``).
 """
 
 from __future__ import annotations
