@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import time
 import traceback
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 import torch
@@ -35,10 +37,12 @@ def _has_bfloat16(name: str) -> bool:
 
 
 def check(only: str) -> list[dict[str, str]]:
-    results = []
-    for case in [*small_cases(), *large_cases()]:
+    results: list[dict[str, str]] = []
+    began = time.monotonic()
+    for case in chain(small_cases(), large_cases()):
         if not any(part in case.op for part in only.split(",")):
             continue
+        print(f"{len(results)} checks, {time.monotonic() - began:.0f} s; next {case.op} {case.name}", flush=True)
         expected = case.expected()
         is_large = max(v.size for v in case.arguments.values() if hasattr(v, "size")) > 10**5
         modes = ["plain", "repeated", "graph"] if is_large else ["plain", "strided", "repeated", "graph"]

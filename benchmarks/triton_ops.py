@@ -304,7 +304,8 @@ def main() -> int:
     parser.add_argument("--time", action="store_true")
     parser.add_argument("--vllm", help="a vLLM source tree whose kernels are timed beside ours")
     parser.add_argument("--only", default="", help="check only ops whose name contains one of these, split by commas")
-    parser.add_argument("--families", default="fused,shared,request-state,flat", help="time only these")
+    families = "fused,shared,request-state,flat"
+    parser.add_argument("--families", default=families, help="time only these; --only chooses what is checked")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     machine = {
