@@ -1,8 +1,9 @@
 """Draws of requests with top-k and top-p.
 
-With top-p alone a candidate is drawn from all tokens of the row. One more pass weighs the tokens before the first few
-candidates, which tells if top-p keeps them; so it needs no threshold. Requests that this does not settle, and those
-with top-k, get exact thresholds (``_thresholds``), and their token is drawn by these.
+With top-p alone a candidate is drawn from all tokens of the row. The groups of 64 tokens whose maximum is above a
+candidate bound the weight of the tokens before it, which mostly tells if top-p keeps it. Else one more pass weighs the
+tokens before the first few candidates. Neither needs a threshold. Requests that this does not settle, and those with
+top-k, get exact thresholds (``_thresholds``), and their token is drawn by these.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Candidates(NamedTuple):
     """log2(e) / temperature."""
     top: Any
     """Maximum of the row."""
+    last: Any
+    """Weight that the last token which top-p keeps does not exceed."""
     ids: Any
     """The candidates, in the order of their trials, [requests, WEIGHED]."""
     logits: Any
@@ -62,11 +65,11 @@ class Candidates(NamedTuple):
 def make_candidates(requests: int, splits: int, device: Any) -> Candidates:
     """Allocate scratch for a batch."""
     settled, step, count, row = torch.empty((4, requests), dtype=torch.int32, device=device).unbind()
-    scale, top = torch.empty((2, requests), dtype=torch.float32, device=device).unbind()
+    scale, top, last = torch.empty((3, requests), dtype=torch.float32, device=device).unbind()
     ids = torch.empty((requests, WEIGHED.value), dtype=torch.int32, device=device)
     logits, needs = torch.empty((2, *ids.shape), dtype=torch.float32, device=device).unbind()
     before = torch.empty((requests, splits, WEIGHED.value), dtype=torch.float32, device=device)
-    return Candidates(settled, step, row, count, scale, top, ids, logits, needs, before)
+    return Candidates(settled, step, row, count, scale, top, last, ids, logits, needs, before)
 
 
 @triton.jit
@@ -106,7 +109,7 @@ def list_candidates(
     lane = tl.arange(0, DRAWN)
     count = tl.zeros((), tl.int32)
     turn = tl.zeros((), tl.int32)
-    while (count == 0) & (turn < TRIALS // DRAWN):
+    while (count < WEIGHED // 2) & (turn < TRIALS // DRAWN):
         u, v = trial_numbers(seed, pos, n, turn * DRAWN + lane)
         drawn = draw(pool, u, target, row, None, hole, top, scale, vocabulary, TILES)
         logits = load_row(target, row, drawn, drawn < vocabulary)
@@ -118,13 +121,13 @@ def list_candidates(
                 need = (q / (1.0 - v)).to(tl.float32)
         # Top-p keeps at least p of the mass, so that no probability exceeds this.
         may = ((weight > need * (p * total) * (1.0 - SLACK)) & (weight > 0.0)).to(tl.int32)
-        place = tl.cumsum(may, axis=0) - 1
+        place = count + tl.cumsum(may, axis=0) - 1
         is_listed = (may > 0) & (place < WEIGHED)
         at = request * WEIGHED + place
         tl.store(candidates.ids + at, drawn.to(tl.int32), mask=is_listed)
         tl.store(candidates.logits + at, logits, mask=is_listed)
         tl.store(candidates.needs + at, need, mask=is_listed)
-        count = tl.sum(may, axis=0)
+        count += tl.sum(may, axis=0)
         turn += 1
     return tl.minimum(count, WEIGHED)
 
@@ -139,42 +142,93 @@ def candidate(candidates, request, j, count):
 
 
 @triton.jit
-def before(x, mass, ids, listed):
-    """Return the weight of the tokens before a candidate, by column."""
+def weight_before(x, mass, start, lane, LENGTH: tl.constexpr, listed):
+    """Return the weight of the tokens before a candidate, by column: of higher logit, or an equal one and a lower id.
+
+    Args:
+        x: logits of tokens.
+        mass: their weights.
+        start: the first of these tokens.
+        lane: number of each of them.
+        LENGTH: number of tokens.
+        listed: the candidate and its logit.
+    """
     token, logit = listed
-    return tl.sum(tl.where((x > logit) | ((x == logit) & (ids < token)), mass, 0.0), axis=0)
+    # Where all ids are on one side of the candidate, one comparison is enough.
+    if start + LENGTH <= token:
+        is_before = x >= logit
+    elif start > token:
+        is_before = x > logit
+    else:
+        is_before = (x > logit) | ((x == logit) & (start + lane < token))
+    return tl.sum(tl.where(is_before, mass, 0.0), axis=0)
 
 
 @triton.jit
-def settle(candidates, chunks, request, slot, parts, count, p, scale, SPLITS: tl.constexpr):
-    """Return the first candidate that top-p keeps and that passes, or -1 if weights do not tell."""
-    split = tl.arange(0, SPLITS)
+def bounds_before(candidates, groups, request, count, top, scale):
+    """Return bounds of the weight of the tokens before each candidate, by groups, [WEIGHED]."""
     lane = tl.arange(0, WEIGHED)
+    logits = tl.load(candidates.logits + request * WEIGHED + lane, mask=lane < count, other=float("inf"))[:, None]
+    maxima, weights = groups
+    largest = weights_of(maxima, top, scale)
+    low = tl.sum(tl.where(maxima[None, :] > logits, largest[None, :], 0.0), axis=1)
+    high = tl.sum(tl.where(maxima[None, :] >= logits, weights[None, :], 0.0), axis=1)
+    return low * (1.0 - SLACK), high * (1.0 + SLACK)
+
+
+@triton.jit
+def sums_before(candidates, request, splits, parts, SPLITS: tl.constexpr):
+    """Return the weight of the tokens before each candidate, of the sums that programs left, [WEIGHED]."""
+    part = tl.arange(0, SPLITS)
+    at = (request * splits + part)[:, None] * WEIGHED + tl.arange(0, WEIGHED)[None, :]
+    before = tl.load(candidates.before + at, mask=(part < parts)[:, None], other=0.0, cache_modifier=".cg")
+    return tl.sum(before.to(tl.float64), axis=0)
+
+
+@triton.jit
+def total_of(chunks, slot, scale, SPLITS: tl.constexpr):
+    """Return the maximum of a row and the weight of all its tokens, float64."""
+    split = tl.arange(0, SPLITS)
     is_split = split < chunks.splits
     at = slot * chunks.splits + split
     tops = tl.load(chunks.top + at, mask=is_split, other=float("-inf"))
     totals = tl.load(chunks.total + at, mask=is_split, other=0.0)
     top = tl.max(tops, axis=0)
-    factor = weights_of(tops, top, scale).to(tl.float64)
-    total = tl.sum(totals * factor, axis=0)
-    part = tl.arange(0, SPLITS)
-    at = (request * chunks.splits + part)[:, None] * WEIGHED + lane[None, :]
-    before = tl.load(candidates.before + at, mask=(part < parts)[:, None], other=0.0, cache_modifier=".cg")
-    before = tl.sum(before.to(tl.float64), axis=0)
+    return top, tl.sum(totals * weights_of(tops, top, scale).to(tl.float64), axis=0)
+
+
+@triton.jit
+def settle(candidates, request, count, least, most, p, top, total, last, scale):
+    """Return the first candidate that top-p keeps and that passes, or -1 if weights do not tell.
+
+    Args:
+        candidates: the candidates of all requests.
+        request: the request.
+        count: its candidates.
+        least: weight that the tokens before each of them have at least.
+        most: weight that they have at most.
+        p: probability to keep.
+        top: maximum of the row.
+        total: weight of all its tokens.
+        last: weight that the last token which top-p keeps does not exceed.
+        scale: log2(e) / temperature.
+    """
+    lane = tl.arange(0, WEIGHED)
     is_listed = lane < count
     token = tl.load(candidates.ids + request * WEIGHED + lane, mask=is_listed, other=0).to(tl.int64)
     need = tl.load(candidates.needs + request * WEIGHED + lane, mask=is_listed, other=0.0)
     logits = tl.load(candidates.logits + request * WEIGHED + lane, mask=is_listed, other=float("-inf"))
     weight = weights_of(logits, top, scale)
     want = p * total
-    upto = before + weight
-    is_kept = is_listed & ((before < want) | (before == 0.0))
-    # The kept tokens weigh what p asks for, and less than the last of them more.
-    low = tl.maximum(want, upto) * (1.0 - SLACK)
-    high = tl.where(upto >= want * (1.0 + SLACK), upto, tl.minimum(total, want + weight)) * (1.0 + SLACK)
-    is_refused = (is_kept == 0) | (weight <= need * low)
+    is_kept = (most < want) | (most == 0.0)
+    is_dropped = (least >= want) & (least > 0.0)
+    # The kept tokens weigh what p asks for, and less than the last of them more; the candidate may be the last.
+    low = tl.maximum(want, least + weight) * (1.0 - SLACK)
+    is_last = least + weight >= want * (1.0 + SLACK)
+    high = tl.where(is_last, most + weight, tl.minimum(total, want + tl.minimum(weight, last))) * (1.0 + SLACK)
+    is_refused = (is_listed == 0) | is_dropped | (weight <= need * low)
     first = tl.min(tl.where(is_refused, WEIGHED, lane), axis=0)
-    passes = (lane == first) & (weight > need * high)
+    passes = (lane == first) & is_kept & (weight > need * high)
     return tl.max(tl.where(passes, token, -1), axis=0)
 
 

@@ -1,7 +1,8 @@
 """The launches of the fused kernels that follow the scan of a batch with top-k or top-p.
 
-1. candidates, in batches without top-k: draw the first few candidates of each request with top-p.
-2. weigh: add up the tokens before these, which settles most of the requests (``_fused_candidates``).
+1. candidates, in batches without top-k: draw the first few candidates of each request with top-p. Bounds of the weight
+before them settle most of the requests (``_fused_candidates``).
+2. weigh: add up the tokens before the candidates of all others, which settles most of these.
 3. interval, gather, select: find the exact thresholds of all others, in general for one row each (``_thresholds``).
 4. finish: verify their drafts and draw their tokens by these.
 """
@@ -13,8 +14,21 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from ._fused_candidates import COLUMN, LINES, WEIGHED, before, candidate, draw_limited, list_candidates, settle
+from ._fused_candidates import (
+    COLUMN,
+    LINES,
+    WEIGHED,
+    bounds_before,
+    candidate,
+    draw_limited,
+    list_candidates,
+    settle,
+    sums_before,
+    total_of,
+    weight_before,
+)
 from ._fused_draw import OutputTensors, accepted_of, finish_row, of_step, store_results
+from ._fused_limits import groups_of, weight_of_last
 from ._fused_rows import (
     DRAFT,
     ONE_HOT,
@@ -32,8 +46,10 @@ from ._launches import launch as launch_kernel
 from ._logit_keys import ACCEPTED, OPEN, REJECTED, KeyRows, limits
 from ._request_state import DraftLogits
 from ._threshold_search import CHUNK
-from ._thresholds import find_thresholds
+from ._thresholds import MULTIPROCESSORS, find_thresholds
 
+CANDIDATE_REGISTERS = 128
+"""Maximum registers per thread of many programs that draw candidates, so that two share a multiprocessor."""
 WEIGH_PROGRAMS = 2048
 """Programs of that pass beyond which each weighs several chunks."""
 WEIGH_SPAN = 4
@@ -52,7 +68,9 @@ def decisions_of(tickets, requests, request, drafts, COLUMNS: tl.constexpr):
 
 @triton.jit
 def _candidates_kernel(
+    out,
     candidates,
+    search,
     chunks,
     tickets,
     target,
@@ -68,17 +86,23 @@ def _candidates_kernel(
     request = tl.program_id(0).to(tl.int64)
     state, first, drafts = request_of(requests, request)
     step = tl.full((), -1, tl.int32)
+    token = tl.full((), -1, tl.int64)
     if (state >= 0) & (drafts >= 0):
         decisions = decisions_of(tickets, requests, request, drafts, COLUMNS)
         n = accepted_of(decisions == ACCEPTED, drafts, COLUMNS)
-        _k, p = limits(rows, request * requests.columns + n)
+        slot = request * requests.columns + n
+        _k, p = limits(rows, slot)
         if (of_step(decisions, n, COLUMNS) != OPEN) & (p < 1.0):
             _margins, tokens, _argmaxes, tops, totals, draft_tops, draft_totals = decide(
                 chunks, target, draft, requests, request, state, first, drafts, n, vocabulary, KIND, 1, SPLITS
             )
             scale, _is_greedy = scale_of(requests, state, KIND)
             rejected = of_step(tokens, 0, 1)
+            top = of_step(tops, 0, 1)
             total = of_step(totals, 0, 1)
+            # Before what waits for the candidates.
+            groups = groups_of(search, rows, slot, top, scale, SPLITS)
+            last = total
             count = tl.zeros((), tl.int32)
             if total > 0.0:
                 count = list_candidates(
@@ -94,7 +118,7 @@ def _candidates_kernel(
                     p,
                     rejected,
                     is_residual(draft, rejected, n, vocabulary, KIND),
-                    of_step(tops, 0, 1),
+                    top,
                     total,
                     of_step(draft_tops, 0, 1),
                     of_step(draft_totals, 0, 1),
@@ -104,12 +128,23 @@ def _candidates_kernel(
                     TILES,
                     WEIGHED if KIND == ONE_HOT else 16,
                 )
-            tl.store(candidates.count + request, count)
-            tl.store(candidates.scale + request, scale)
-            tl.store(candidates.top + request, of_step(tops, 0, 1))
-            tl.store(candidates.row + request, (first + n).to(tl.int32))
-            step = tl.where(count > 0, n, -1).to(tl.int32)
-    tl.store(candidates.settled + request, 0)
+            if count > 0:
+                # Other threads stored them.
+                tl.debug_barrier()
+                least, most = bounds_before(candidates, groups, request, count, top, scale)
+                if KIND == DRAFT:
+                    last = weight_of_last(groups, top, p * total, scale)
+                token = settle(candidates, request, count, least, most, p, top, total, last, scale)
+            if token >= 0:
+                store_results(out, requests, request, first, drafts, n, token, COLUMNS)
+            else:
+                tl.store(candidates.count + request, count)
+                tl.store(candidates.scale + request, scale)
+                tl.store(candidates.top + request, top)
+                tl.store(candidates.last + request, last)
+                tl.store(candidates.row + request, (first + n).to(tl.int32))
+                step = tl.where(count > 0, n, -1).to(tl.int32)
+    tl.store(candidates.settled + request, (token >= 0).to(tl.int32))
     tl.store(candidates.step + request, step)
 
 
@@ -162,13 +197,13 @@ def _weigh_kernel(
             # A chunk without a token before any of them is not read.
             if tl.load(chunks.top + slot * chunks.splits + split) >= least:
                 for begin in range(split * CHUNK, split * CHUNK + CHUNK, LINES * COLUMN):
-                    ids = begin + tl.arange(0, LINES)[:, None] * COLUMN + tl.arange(0, COLUMN)[None, :]
-                    x = load_row(target, row, ids, ids < vocabulary)
+                    lane = tl.arange(0, LINES)[:, None] * COLUMN + tl.arange(0, COLUMN)[None, :]
+                    x = load_row(target, row, begin + lane, begin + lane < vocabulary)
                     mass = chunk_weights(x, row_top, scale)
-                    before_one += before(x, mass, ids, one)
-                    before_two += before(x, mass, ids, two)
-                    before_three += before(x, mass, ids, three)
-                    before_four += before(x, mass, ids, four)
+                    before_one += weight_before(x, mass, begin, lane, LINES * COLUMN, one)
+                    before_two += weight_before(x, mass, begin, lane, LINES * COLUMN, two)
+                    before_three += weight_before(x, mass, begin, lane, LINES * COLUMN, three)
+                    before_four += weight_before(x, mass, begin, lane, LINES * COLUMN, four)
         sums = candidates.before + (request * chunks.splits + start // SPAN) * WEIGHED
         tl.store(sums, tl.sum(before_one, axis=0))
         tl.store(sums + 1, tl.sum(before_two, axis=0))
@@ -180,7 +215,10 @@ def _weigh_kernel(
             tl.debug_barrier()
             tl.store(tickets.request + request, 0)
             _k, p = limits(rows, slot)
-            token = settle(candidates, chunks, request, slot, parts, count, p, scale, SPLITS)
+            top, total = total_of(chunks, slot, scale, SPLITS)
+            before = sums_before(candidates, request, chunks.splits, parts, SPLITS)
+            last = tl.load(candidates.last + request)
+            token = settle(candidates, request, count, before, before, p, top, total, last, scale)
             if token >= 0:
                 first = row - n
                 drafts = tl.load(requests.cu_num_logits + request + 1).to(tl.int64) - first - 1
@@ -334,8 +372,9 @@ def finish_limited(
     search, thresholds, gathered, candidates = scratch
     common = (vocabulary, kind.value)
     if limited.settled is not None:
-        listed = (candidates, chunks, tickets, target, draft, requests, limited, *common)
-        launch_kernel(_candidates_kernel, (requests.count,), *listed, **padded, num_warps=8)
+        listed = (out, candidates, search, chunks, tickets, target, draft, requests, limited, *common)
+        registers = CANDIDATE_REGISTERS if requests.count > MULTIPROCESSORS else 255
+        launch_kernel(_candidates_kernel, (requests.count,), *listed, **padded, num_warps=8, maxnreg=registers)
         span = WEIGH_SPAN if requests.count * limited.chunks > WEIGH_PROGRAMS else 1
         grid = (requests.count * triton.cdiv(limited.chunks, span),)
         weighed = (out, candidates, chunks, tickets, target, requests, limited, vocabulary)

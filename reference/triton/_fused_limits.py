@@ -19,7 +19,7 @@ from ._logits import load_logits
 from ._threshold_gather import TILE
 from ._threshold_search import CHUNK, GROUP, GROUPS
 
-SLACK: tl.constexpr = tl.constexpr(2.0**-12)
+SLACK: tl.constexpr = tl.constexpr(2.0**-14)
 """Relative distance from a bound at which rounding decides nothing."""
 
 
@@ -29,18 +29,23 @@ def scan_limited(search, chunks, rows, slot, row, split, chunk, token, k, scale)
     at = slot * rows.chunks + split
     has_draft = (token >= 0) & (token < rows.vocabulary)
     drafted = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, token, has_draft)
-    maxima = tl.max(tl.reshape(chunk, (GROUPS, GROUP)), axis=1)
-    tl.store(search.maxima + at * GROUPS + tl.arange(0, GROUPS), maxima)
+    groups = at * GROUPS + tl.arange(0, GROUPS)
+    if rows.k is None:
+        maxima = tl.max(tl.max(across(chunk), axis=0), axis=1)
+    else:
+        maxima = tl.max(tl.reshape(chunk, (GROUPS, GROUP)), axis=1)
+    tl.store(search.maxima + groups, maxima)
     top = tl.max(maxima, axis=0)
     tl.store(search.tops + at, top)
     mass = chunk_weights(chunk, top, scale)
-    if k < rows.vocabulary:
+    if rows.k is None:
+        tl.store(search.weights + groups, tl.sum(tl.sum(across(mass), axis=0), axis=1))
+        store_tiles(search, chunks, at, mass)
+    elif k < rows.vocabulary:
         # Its tiles are weighed with its exact limits.
         tl.store(search.totals + at, tl.sum(mass, axis=0))
     else:
-        tiles = tl.sum(tl.reshape(mass, (CHUNK // TILE, TILE)), axis=1)
-        tl.store(chunks.tiles + at * (CHUNK // TILE) + tl.arange(0, CHUNK // TILE), tiles)
-        tl.store(search.totals + at, tl.sum(tiles, axis=0))
+        store_tiles(search, chunks, at, mass)
     if has_draft:
         ids = split * CHUNK + tl.arange(0, CHUNK)
         is_before = (chunk > drafted) | ((chunk == drafted) & (ids < token.to(tl.int32)))
@@ -50,7 +55,51 @@ def scan_limited(search, chunks, rows, slot, row, split, chunk, token, k, scale)
 
 
 @triton.jit
-def bounds_of_kept(rows, k, p, total, before, count, drafted, largest):
+def store_tiles(search, chunks, at, mass):
+    """Store the weights of the tiles of a chunk, and its total."""
+    tiles = tl.sum(tl.reshape(mass, (CHUNK // TILE, TILE)), axis=1)
+    tl.store(chunks.tiles + at * (CHUNK // TILE) + tl.arange(0, CHUNK // TILE), tiles)
+    tl.store(search.totals + at, tl.sum(tiles, axis=0))
+
+
+@triton.jit
+def across(values):
+    """Return the values of a chunk by the groups that lie across it: 8 ids of each of its lines of 512.
+
+    A group is in two threads then, where 64 adjacent ids would be in sixteen.
+    """
+    return tl.reshape(values, (CHUNK // (GROUPS * 8), GROUPS, 8))
+
+
+@triton.jit
+def groups_of(search, rows, slot, top, scale, SPLITS: tl.constexpr):
+    """Return the maximum of each group of a row, and its weight, [SPLITS * GROUPS]."""
+    lane = tl.arange(0, SPLITS * GROUPS)
+    mask = lane < rows.chunks * GROUPS
+    at = slot * rows.chunks
+    tops = tl.load(search.tops + at + lane // GROUPS, mask=mask, other=float("-inf"), cache_modifier=".cg")
+    maxima = tl.load(search.maxima + at * GROUPS + lane, mask=mask, other=float("-inf"), cache_modifier=".cg")
+    weights = tl.load(search.weights + at * GROUPS + lane, mask=mask, other=0.0, cache_modifier=".cg")
+    return maxima, weights * weights_of(tops, top, scale)
+
+
+@triton.jit
+def weight_of_last(groups, top, want, scale):
+    """Return a weight that the last token which top-p keeps does not exceed, relative to the row's maximum."""
+    maxima, weights = groups
+    largest = weights_of(maxima, top, scale)
+    # Its logarithm to quarters, from 0 to -32.
+    log = tl.zeros((), tl.float32)
+    for turn in range(7):
+        less = log - tl.exp2(4.0 - turn)
+        # Tokens above a weight are in groups whose maximum is above it.
+        above = tl.sum(tl.where(largest > tl.exp2(less), weights, 0.0), axis=0)
+        log = tl.where(above < want * (1.0 - SLACK), less, log)
+    return tl.exp2(log)
+
+
+@triton.jit
+def bounds_of_kept(rows, k, p, total, before, count, drafted, largest, last):
     """Return bounds of the weight that limits keep if they keep a draft, and whether they may and must keep it.
 
     Args:
@@ -62,6 +111,7 @@ def bounds_of_kept(rows, k, p, total, before, count, drafted, largest):
         count: number of the tokens before the draft.
         drafted: weight of the draft.
         largest: weight of some tokens, at most k.
+        last: weight that no token exceeds which top-p keeps last after the draft.
     """
     low = total
     high = total
@@ -81,7 +131,7 @@ def bounds_of_kept(rows, k, p, total, before, count, drafted, largest):
             must = must & (is_first | (before < p * low * (1.0 - SLACK)))
             is_last = upto >= p * high * (1.0 + SLACK)
             low = tl.maximum(p * low, upto)
-            high = tl.where(is_last, upto, tl.minimum(high, p * high + drafted))
+            high = tl.where(is_last, upto, tl.minimum(high, p * high + last))
     return low * (1.0 - SLACK), high * (1.0 + SLACK), may, must
 
 
@@ -117,11 +167,24 @@ def decision_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.conste
         drafted = weights_of(drafted, top, scale)
         # The maxima of the chunks are among the first tokens if these are as many.
         some = tl.where(k >= rows.chunks, tl.sum(largest, axis=0), 0.0)
-        low, high, may, must = bounds_of_kept(rows, k, p, total, before, count, drafted, some)
-        is_accepted = must & (margin > tl.log2(high / total))
-        is_rejected = (may == 0) | (margin < tl.log2(low / total))
-        decision = tl.where(is_rejected, REJECTED, tl.where(is_accepted, ACCEPTED, OPEN))
+        bounds = bounds_of_kept(rows, k, p, total, before, count, drafted, some, drafted)
+        decision = decision_by(bounds, margin, total)
+        if rows.k is None:  # noqa: SIM102 -- decided when the kernel is compiled
+            if decision == OPEN:
+                groups = groups_of(search, rows, slot, top, scale, SPLITS)
+                last = tl.minimum(weight_of_last(groups, top, p * total, scale), drafted)
+                bounds = bounds_of_kept(rows, k, p, total, before, count, drafted, some, last)
+                decision = decision_by(bounds, margin, total)
     return decision
+
+
+@triton.jit
+def decision_by(bounds, margin, total):
+    """Return the decision on a draft by bounds of the weight that limits keep."""
+    low, high, may, must = bounds
+    is_accepted = must & (margin > tl.log2(high / total))
+    is_rejected = (may == 0) | (margin < tl.log2(low / total))
+    return tl.where(is_rejected, REJECTED, tl.where(is_accepted, ACCEPTED, OPEN))
 
 
 def limited_rows(

@@ -127,7 +127,11 @@ def gather(gathered, search, rows, row, k, SPAN: tl.constexpr):
     maxima = tl.load(search.maxima + at, mask=(chunk < rows.chunks)[:, None], other=float("-inf"))
     is_near = maxima > low
     count = tl.sum(is_near.to(tl.int32), axis=1)
-    if tl.max(count, axis=0) <= NEAR:
+    is_few = tl.max(count, axis=0) <= NEAR
+    if search.weights is not None and rows.k is None:
+        # Groups that lie across a chunk are not adjacent tokens.
+        is_few = False
+    if is_few:
         gather_few(gathered, search, rows, row, chunk, is_near, count, low, high, has_k, scale)
     else:
         for one in range(start, tl.minimum(start + SPAN, rows.chunks)):

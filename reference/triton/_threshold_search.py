@@ -41,7 +41,7 @@ class Search(NamedTuple):
     totals: Any
     """Weight of each chunk."""
     maxima: Any
-    """Maximum of each group."""
+    """Maximum of each group; in the fused kernels without top-k, of groups that lie across a chunk."""
     above: Any
     """Weight of the tokens of each chunk above the interval; of those before the draft, until the interval is known."""
     within: Any
@@ -62,6 +62,8 @@ class Search(NamedTuple):
     """Weight of the tokens of each chunk that are kept."""
     pool: Any = None
     """Weights of tiles of the tokens that candidates are drawn from: all, or with top-k those that are kept."""
+    weights: Any = None
+    """Weight of each group that lies across a chunk."""
 
 
 def make_search(count: int, chunks: int, device: Any, **shared: Any) -> Search:
@@ -87,6 +89,7 @@ def make_search(count: int, chunks: int, device: Any, **shared: Any) -> Search:
         tiles=torch.empty_like(shared["pool"]) if shared else None,
         kept=torch.empty_like(shared["totals"]) if shared else None,
         pool=shared.get("pool"),
+        weights=scratch(chunks, GROUPS.value) if shared else None,
     )
 
 
