@@ -139,7 +139,7 @@ def run(folder: Path, mutants: list[Mutant], out: Path, processes: int) -> None:
     job = folder / "job.json"
     data: dict[str, Any] = {"layer": "cpp", "out": str(out), "processes": processes, "baseline": str(folder / REACH)}
     data |= {"mutants": [m.to_json() for m in mutants], "measuring": not mutants, "per_clause": 0, "slowest": SECONDS}
-    data |= {"extension": built["library"], "count": built["count"], "limit": LIMIT, "device": ""}
+    data |= {"extension": built["library"], "count": built["count"], "limit": LIMIT, "device": "", "kills_alone": False}
     job.write_text(json.dumps(data))
     root = suites_folder()
     command = [sys.executable, "-P", "-m", "pytest", "-p", Path(__file__).stem, "-p", "verispec.mutants.plugin"]
