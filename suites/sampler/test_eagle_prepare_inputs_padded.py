@@ -47,9 +47,23 @@ def test_the_index_counts_from_the_end_of_the_query(op: OpUnderTest, seed: int) 
     op.check_outputs(arguments(counts, rng.integers(1, counts + 2), rng.integers(1, 9, len(counts))))
 
 
+@case("EPI-3", check="long queries", reach="chunks of long prompts beside decodes")
+def test_the_index_after_long_queries(op: OpUnderTest) -> None:
+    """Few requests with more query tokens together than 2^15, 2^16 and 2^17."""
+    for tokens in (2**15, 2**16, 2**17):
+        op.check_outputs(arguments([0, 3, 0, 2, 1], [1, 2, 0, 3, 1], [tokens // 2, 0, tokens // 2 + 7, 0, 0]))
+
+
 @case("EPI-4", first=[0, 1, 4], reach=REACH)
 def test_drafts_are_counted_from_the_request_before(op: OpUnderTest, first: int) -> None:
     op.check_outputs(arguments([first, 2, 2], [1, 1, 3]))
+
+
+@case("EPI-4", check="sums past 2^16", reach="large batches of long drafts")
+def test_sums_of_many_drafts(op: OpUnderTest) -> None:
+    """1,100 requests of up to 128 drafts, so that the sums pass 2^15, 2^16 and 2^17 within a request."""
+    counts = np.where(np.arange(1100) % 7 == 0, 0, 128)
+    op.check_outputs(arguments(counts, np.minimum(np.arange(1100) % 130, counts + 1)))
 
 
 @case("EPI-5", requests=["none", "fewer than rows"])

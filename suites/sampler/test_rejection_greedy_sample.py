@@ -95,10 +95,15 @@ def test_without_flags_every_request_is_greedy(op: OpUnderTest, seed: int, count
 
 @case("RGS-7", place=["first row", "first", "middle", "last"], reach=PLACEHOLDER_REACH)
 def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, place: str) -> None:
-    batch = rng_batch(seed, "ragged")
-    batch.argmax[:] = batch.draft_token_ids
-    batch.draft_token_ids[{"first row": 0, "first": 4, "middle": 6, "last": 8}[place]] = -1
-    op.check_outputs(greedy_arguments(batch))
+    """Its argmax is any token, then the first or the last one of the vocabulary: a clamped or a wrapped id is equal."""
+    position = {"first row": 0, "first": 4, "middle": 6, "last": 8}[place]
+    for argmax in (None, 0, -1):
+        batch = rng_batch(seed, "ragged")
+        batch.argmax[:] = batch.draft_token_ids
+        if argmax is not None:
+            batch.argmax[position] = argmax % batch.vocab
+        batch.draft_token_ids[position] = -1
+        op.check_outputs(greedy_arguments(batch))
 
 
 @case("RGS-8", counts=["one", "ragged", "gaps", "longest"], reach=SYNTHETIC_REACH)

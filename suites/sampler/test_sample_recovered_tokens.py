@@ -70,6 +70,19 @@ def test_no_reciprocal_of_noise_is_too_large(op: OpUnderTest, seed: int, draft: 
     check(op, batch)
 
 
+@case("SRT-1", check="infinite noise", draft=DRAFT)
+def test_an_infinite_reciprocal_wins(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Noise below 2^-128 has no finite reciprocal in float32: its token wins, wherever it lies in the row.
+
+    Each request has one such token, with a residual in every row.
+    """
+    batch = rng_batch(seed, "ragged", draft)
+    rows(batch, 0.25, 0.125)
+    batch.draft_token_ids[:] = 1
+    batch.inv_q[np.arange(batch.requests), [0, 36, 17, 2][: batch.requests]] = np.inf
+    check(op, batch)
+
+
 @case("SRT-1", check="close scores", draft=DRAFT)
 def test_scores_that_a_logarithm_confuses(op: OpUnderTest, seed: int, draft: str) -> None:
     """The largest score is by 2^-21 above the others: four roundings of a product, and less than one of a logarithm."""
@@ -90,9 +103,13 @@ def test_argmax_without_the_draft_token(op: OpUnderTest, seed: int, counts: str)
 
 @case("SRT-2", check="draft would win", reach=REACH)
 def test_the_draft_token_never_wins(op: OpUnderTest, seed: int) -> None:
-    batch = rng_batch(seed, "ragged", "absent")
-    batch.target_probs[np.arange(batch.tokens), batch.draft_token_ids] = 0.99
-    check(op, batch)
+    """Random drafts, then the first id of the vocabulary and the last one as every draft."""
+    for token in (None, 0, 36):
+        batch = rng_batch(seed, "ragged", "absent")
+        if token is not None:
+            batch.draft_token_ids[:] = token
+        batch.target_probs[np.arange(batch.tokens), batch.draft_token_ids] = 0.99
+        check(op, batch)
 
 
 @case("SRT-3", draft=DRAFT, vocab=[37, 8193], reach=REACH)

@@ -105,9 +105,13 @@ def test_nan_rows(op: OpUnderTest, seed: int, rows: str) -> None:
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
 def test_placeholders(op: OpUnderTest, seed: int, token: int) -> None:
-    requests = greedy(seed, "ragged")
-    requests.draft_sampled[:] = token
-    verify(op, requests)
+    """The argmax is any token, then the first or the last one: a clamped or a wrapped id is equal to it."""
+    for argmax in (None, 0, -1):
+        requests = greedy(seed, "ragged")
+        requests.draft_sampled[:] = token
+        if argmax is not None:
+            requests.target_logits[:, argmax] = requests.target_logits.max() + 1
+        verify(op, requests)
 
 
 @case("VGR-9", padding=["first", "middle", "last"], reach="captured graphs pad the batch")

@@ -134,6 +134,8 @@ def test_a_padding_token(op: OpUnderTest, seed: int, place: str) -> None:
     trees = linked([STAR] * 3, tokens=[[0, 1, 2, 3, 4]] * 3)
     trees.tokens[1:, {"first": 1, "middle": 3, "last": 4}[place]] = -1
     check_written(op, trees, [[2, 8, 8, 8, 8], [4, 8, 8, 8, 8], [1, 8, 8, 8, 8]])
+    for token in (0, VOCAB - 1):  # those of a clamped id and of a wrapped one
+        check_written(op, trees, [[2, 8, 8, 8, 8], [token, 8, 8, 8, 8], [token, 8, 8, 8, 8]])
 
 
 @case("VTG-11", tree=["any", "chain", "star"])
