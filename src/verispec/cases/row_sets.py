@@ -203,9 +203,9 @@ def random_row_sets(
     """Return row sets for one of `LIMITS`: even sets are low-entropy, odd ones high-entropy.
 
     A low-entropy row has a normal background and 64 likely tokens. In every fourth set it has one likely token and a
-    flat rest instead, which shows a wrong temperature: log p varies most there. The first and the last token of the
-    vocabulary, where part of a tile may be lost, are the third and fourth of the 64, and every second of the others.
-    Drafters of the sets disagree more and more: drafts with a small p/q show acceptance numbers of too few bits, and
+    flat rest instead, which shows a wrong temperature: log p varies most there. Part of a tile may be lost at an end of
+    the vocabulary: its last and first tokens are the third and fourth of the 64, and every second of the others. The
+    drafters of the sets disagree more and more: drafts with a small p/q show acceptance numbers of too few bits, and
     drafts that are kept whatever the target says.
 
     Args:
