@@ -16,7 +16,7 @@ from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import check_tokens
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
-from verispec.suites.e2e._setups import DRAFTERS, Load, options_of, require, with_steps
+from verispec.suites.e2e._setups import DRAFTERS, LAYOUTS, Load, options_of, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
@@ -26,14 +26,14 @@ METHODS = ["none", "ngram k=3", "draft_model k=3", "draft_model parallel k=1", "
 """The reference model of a head knows first drafts only, since later ones read the head's own states; so with masks."""
 
 
-@case("GEN-17", draft=METHODS, sampler="request_state", memory=[None, "preemption"], reach="a request with a seed")
+@case("GEN-17", draft=METHODS, sampler="request_state", memory=[None, *LAYOUTS], reach="a request with a seed")
 def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str, memory: str | None) -> None:
     """Each decision is compared with the numbers of the request's seed, the position and the step.
 
     Greedy requests stand among the sampled ones, and prompts repeat a phrase, so that prompt lookup finds drafts and
     some are rejected. The phrase of the last one returns after other
     text, 150 tokens long but where memory is short, and 406 where it is looked up. Seeds differ in their upper 32 bits
-    too; one is below 0, and one is 2^63 or above.
+    too; one is below 0, and one is 2^63 or above. In chunks, a head reads the first token of the next one.
     """
     between = prompts[0][:24] if memory else (*prompts[0], *prompts[1], *prompts[2][:22])
     if draft.startswith("ngram") and not memory:
@@ -50,7 +50,7 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
     ]
     greedy = [GenerationRequest(prompt[:24], max_tokens=LENGTH, ignore_eos=True) for prompt in prompts[:2]]
     results = load(draft, memory or "", sampler="request_state").generate([greedy[0], *asked, greedy[1]])
-    if memory and not any(result.preemptions for result in results):
+    if memory == "preemption" and not any(result.preemptions for result in results):
         raise UnsupportedCall("the engine does not report preemptions")
     options = options_of(draft)
     most = options.get("num_speculative_tokens", 0)
@@ -68,6 +68,28 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
 @case("GEN-17", draft="draft_model k=6", sampler="request_state", reach="a request with a seed")
 def test_a_seed_decides_long_chains(load: Load, prompts: Any, seed: int) -> None:
     test_a_seed_decides_the_text(load, prompts, seed, "draft_model k=6", None)
+
+
+@case(
+    "GEN-17",
+    draft="draft_model k=16",
+    sampler="request_state",
+    memory="model limit",
+    reach="requests that reach max_model_len",
+)
+def test_chains_that_pass_the_model_limit(load: Load, prompts: Any, seed: int) -> None:
+    """The last drafts of a chain have positions past the longest sequence; they leave the request's own keys alone."""
+    draft, length = "draft_model k=16", 64
+    asked = [
+        GenerationRequest(
+            prompt[:24], max_tokens=length - 24, temperature=(0.6, 1.0, 1.4)[n % 3], ignore_eos=True, seed=seed + n
+        )
+        for n, prompt in enumerate(prompts[24:30])
+    ]
+    results = with_steps(load(draft, sampler="request_state", max_model_len=length).generate(asked))
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        definition = Definition(request, result.token_ids, reference_model(TARGET), drafter(draft), most=16)
+        definition.judge(result, f"prompt {n}")
 
 
 @case("GEN-17", draft="draft_model parallel k=8", rate=1, sampler="request_state", reach="a request with a seed")

@@ -25,6 +25,7 @@ from verispec.suites.sampler._fused import (
     many_logits,
     of_temperature,
     one_per_part,
+    quantised,
     raw,
     stripe,
     third,
@@ -88,6 +89,18 @@ def test_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> 
     requests = drafted(seed, "wide", 2000, temperature=1.0)
     requests.target_logits *= 0.25
     verify(op, far(draft_at_limit(requests, third(requests))), **limits(requests, p=DROPPING[check]))
+
+
+@case("VDL-2", check=list(DROPPING), spread="quantised", reach="quantised logits tie")
+def test_equal_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> None:
+    """Top-p keeps the first of a dozen equal tokens, of which the bonus token, or the one after a rejection, is drawn.
+
+    A drafter without a favourite is mostly believed; then it thinks each draft very likely.
+    """
+    requests = quantised(drafted(seed, "wide", 2000, temperature=1.0))
+    draft_at_limit(requests, third(requests))
+    verify(op, requests, **limits(requests, p=DROPPING[check]))
+    verify(op, far(requests), **limits(requests, p=DROPPING[check]))
 
 
 @case("VDL-3", vocab=[127, 1024, 5000], reach="a draft model that is nearly its target")

@@ -24,6 +24,7 @@ from verispec.suites.sampler._fused import (
     many_logits,
     of_temperature,
     one_per_part,
+    quantised,
     raw,
     stripe,
     third,
@@ -73,6 +74,13 @@ def test_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> 
     """Each draft is the third likeliest token of a flat row, and mostly rejected."""
     requests = one_hot(seed, "wide", 2000, temperature=1.0)
     requests.target_logits *= 0.25
+    verify(op, draft_at_limit(requests, third(requests)), **limits(requests, p=DROPPING[check]))
+
+
+@case("VOH-2", check=list(DROPPING), spread="quantised", reach="quantised logits tie")
+def test_equal_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> None:
+    """Top-p keeps the first of a dozen equal tokens. The last one that it keeps is drawn as often as the others."""
+    requests = quantised(one_hot(seed, "wide", 2000, temperature=1.0))
     verify(op, draft_at_limit(requests, third(requests)), **limits(requests, p=DROPPING[check]))
 
 

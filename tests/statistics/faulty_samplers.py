@@ -16,6 +16,8 @@ Array = np.ndarray[Any, Any]
 
 SHARED = ("draft noise", "neighbour noise", "far noise", "step noise")
 """Faults that share exponential noise."""
+ENDS = {"first lost": 0, "last lost": -1}
+"""Tokens that a fault never draws."""
 OFFSETS = {"other": -1, "next": 1}
 
 
@@ -133,6 +135,10 @@ class SimulatedSampler:
             row = np.maximum(lengths - 1, 0)
         if fault == "first row":
             row = np.zeros_like(lengths)
+        if fault in ENDS:
+            table = self.p.reshape(-1, V).copy()
+            table[:, ENDS[fault]] = 0.0
+            return self._draw("without an end", table / table.sum(1, keepdims=True), m * (K + 1) + row, v)
         if fault.startswith("temperature"):
             power = 1 / float(fault.split()[1])
             name, table = "tempered", self.p.reshape(-1, V) ** power

@@ -89,6 +89,8 @@ FAULTS = {
     "temperature 0.95": Planted(("temperature",)),
     "greedy 0.05": Planted(("greedy",)),
     "tail 1e-4": Planted(("tail lost",)),
+    "first lost": Planted(("first lost",)),
+    "last lost": Planted(("last lost",)),
     "draft noise": Planted(("draft noise",)),
     "neighbour noise": Planted(("neighbour noise",)),
     "far noise": Planted(("far noise",)),

@@ -203,9 +203,10 @@ def random_row_sets(
     """Return row sets for one of `LIMITS`: even sets are low-entropy, odd ones high-entropy.
 
     A low-entropy row has a normal background and 64 likely tokens. In every fourth set it has one likely token and a
-    flat rest instead, which shows a wrong temperature: log p varies most there. Drafters of the sets disagree more and
-    more: drafts with a small p/q show acceptance numbers of too few bits, and drafts that are kept whatever the target
-    says.
+    flat rest instead, which shows a wrong temperature: log p varies most there. Part of a tile may be lost at an end of
+    the vocabulary: its last and first tokens are the third and fourth of the 64, and every second of the others. The
+    drafters of the sets disagree more and more: drafts with a small p/q show acceptance numbers of too few bits, and
+    drafts that are kept whatever the target says.
 
     Args:
         rng: source of all values.
@@ -221,12 +222,15 @@ def random_row_sets(
     for m in range(0, sets, 2):
         if m % 4 == 2:
             logits[m] *= FLAT / SPREADS[m % len(SPREADS)]
-        for row in logits[m]:
+        for i, row in enumerate(logits[m]):
             if m % 4 == 2:
-                top = rng.uniform(*ONE_LIKELY)
-                row[rng.integers(vocab_size)] = np.log(top / (1.0 - top)) + np.log(np.exp(row).sum())
+                top, place = rng.uniform(*ONE_LIKELY), int(rng.integers(vocab_size))
+                place = (0, place, vocab_size - 1, place)[(m // 4 + i) % 4]
+                row[place] = np.log(top / (1.0 - top)) + np.log(np.exp(row).sum())
                 continue
             at = rng.choice(vocab_size, likely, replace=False)
+            for rank, end in ((-3, vocab_size - 1), (-4, 0)) if likely >= 4 else ():
+                at[at == end], at[rank] = at[rank], end
             row[at] = 6.0 + np.sort(rng.exponential(rng.uniform(2.0, 5.0), likely))
     apart = np.resize(DISAGREEMENTS, (sets, 1, 1))
     draft_logits = logits[:, :drafts] + apart * rng.normal(0, 1.0, (sets, drafts, vocab_size))

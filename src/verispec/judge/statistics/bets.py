@@ -82,11 +82,12 @@ class TokenBets:
     """
 
     OWN = ("greedy", "temperature")
+    ENDS = ("first lost", "last lost")
 
     def __init__(self, where: str, extra: tuple[str, ...] = ()) -> None:
         self.extra = extra
         self._tails = TailBets(where)
-        self.bets = bets(where, self.OWN) + self._tails.bets + bets(where, extra)
+        self.bets = bets(where, self.OWN) + self._tails.bets + bets(where, self.ENDS) + bets(where, extra)
 
     def log_ratios(
         self, rows: Rows, r: Array, t: Array, extra: Mapping[str, Array], target: Rows | None = None
@@ -110,6 +111,9 @@ class TokenBets:
             # No temperature draws an excluded token.
             out.append(np.where(possible, (1.0 / factor - 1.0) * log_p - np.log(rows.norm(1.0 / factor)[r]), 0.0))
         out += list(self._tails.log_ratios(rows, r, t))
+        for key, end in zip(self.ENDS, (0, rows.p.shape[1] - 1), strict=True):
+            others = np.where(t == end, 0.0, 1.0 / np.maximum(1.0 - rows.p[r, end], FLOOR))
+            out += log_mixtures(FAULTS[key].sizes, np.where(rows.p[r, end] < 1, others, 1.0))
         for key in self.extra:
             density = extra[key]
             out += log_mixtures(FAULTS[key].sizes, np.where(np.isnan(density), 1.0, density / p))

@@ -105,6 +105,15 @@ FAULTS: dict[str, SamplerFault] = {
         ("vllm#43150", "vllm#34854", "Megatron-LM#7182"),
         "one likely token, the rest at 1e-8",
     ),
+    "first lost": SamplerFault(
+        "token 0 is never drawn", "[t > 0] / (1 - p(0))", sizes=ALMOST, witness="a likely token 0"
+    ),
+    "last lost": SamplerFault(
+        "the last token of the vocabulary is never drawn",
+        "[t < V - 1] / (1 - p(V - 1))",
+        sizes=ALMOST,
+        witness="a likely last token",
+    ),
     "tail gained": SamplerFault("tokens below {} are drawn too often", "[p < tau] / mass of the tail", "below", TAILS),
     "excluded": SamplerFault(
         "tokens that the request's limits or masks exclude are drawn",
