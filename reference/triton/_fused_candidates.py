@@ -154,7 +154,7 @@ def weight_before(x, mass, start, lane, LENGTH: tl.constexpr, listed):
         listed: the candidate and its logit.
     """
     token, logit = listed
-    # Where all ids are on one side of the candidate, one comparison is enough.
+    # One comparison is enough if all ids are on one side of the candidate.
     if start + LENGTH <= token:
         is_before = x >= logit
     elif start > token:
