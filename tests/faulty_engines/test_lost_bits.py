@@ -1,4 +1,4 @@
-"""Faults of lost bits (ANY-6, EPI-3, EPI-4), of infinite noise (SRT-1), and at a vocabulary's ends (SRT-2, RGS-7)."""
+"""Faults of lost bits (ANY-6, EPI-3, EPI-4), infinite noise (SRT-1), ends of a vocabulary (SRT-2, RGS-7, VGR, VTG)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from verispec.suites.sampler.test_every_op_bits import test_integers_past_2_to_t
 from verispec.suites.sampler.test_rejection_greedy_sample import test_a_placeholder_is_rejected as check_placeholder
 from verispec.suites.sampler.test_sample_recovered_tokens import test_an_infinite_reciprocal_wins as check_infinite
 from verispec.suites.sampler.test_sample_recovered_tokens import test_the_draft_token_never_wins as check_draft
+from verispec.suites.sampler.test_verify_greedy import test_placeholders as check_fused_placeholders
+from verispec.suites.sampler.test_verify_tree_greedy import VOCAB as TREE_VOCAB
+from verispec.suites.sampler.test_verify_tree_greedy import test_a_padding_token as check_tree_padding
 
 NEXT, EXPAND = "eagle_prepare_next_token_padded", "expand_batch_to_tokens"
 STEP, INPUTS = "eagle_step_slot_mapping_metadata", "eagle_prepare_inputs_padded"
 RECOVERED = "sample_recovered_tokens"
-GREEDY = "rejection_greedy_sample"
+GREEDY, FUSED, TREE = "rejection_greedy_sample", "verify_greedy", "verify_tree_greedy"
 
 
 def padding_of_16_bits(**arguments: Any) -> None:
@@ -100,3 +103,28 @@ def test_padding_that_is_read_as_an_end_of_the_vocabulary_is_seen(place: str, to
     check_placeholder(OpUnderTest(contract, cpu.op(GREEDY)), 1, place)
     with pytest.raises(Mismatch):
         check_placeholder(OpUnderTest(contract, fault), 1, place)
+
+
+@pytest.mark.parametrize("id_read", [0, 36])
+def test_padding_that_the_fused_op_reads_as_an_end_of_the_vocabulary_is_seen(id_read: int) -> None:
+    def fault(**arguments: Any) -> None:
+        drafts = arguments["draft_sampled"]
+        cpu.op(FUSED)(**{**arguments, "draft_sampled": torch.where(drafts < 0, id_read, drafts)})
+
+    contract = contracts.load(FUSED)
+    check_fused_placeholders(OpUnderTest(contract, cpu.op(FUSED)), 1, -1)
+    with pytest.raises(Mismatch):
+        check_fused_placeholders(OpUnderTest(contract, fault), 1, -1)
+
+
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+@pytest.mark.parametrize("id_read", [0, TREE_VOCAB - 1])
+def test_padding_in_a_tree_that_is_read_as_an_end_of_the_vocabulary_is_seen(place: str, id_read: int) -> None:
+    def fault(**arguments: Any) -> None:
+        tokens = arguments["candidates"]
+        cpu.op(TREE)(**{**arguments, "candidates": torch.where(tokens < 0, id_read, tokens)})
+
+    contract = contracts.load(TREE)
+    check_tree_padding(OpUnderTest(contract, cpu.op(TREE)), 1, place)
+    with pytest.raises(Mismatch):
+        check_tree_padding(OpUnderTest(contract, fault), 1, place)
