@@ -111,9 +111,10 @@ class TokenBets:
             # No temperature draws an excluded token.
             out.append(np.where(possible, (1.0 / factor - 1.0) * log_p - np.log(rows.norm(1.0 / factor)[r]), 0.0))
         out += list(self._tails.log_ratios(rows, r, t))
-        for key, end in zip(self.ENDS, (0, rows.p.shape[1] - 1), strict=True):
-            others = np.where(t == end, 0.0, 1.0 / np.maximum(1.0 - rows.p[r, end], FLOOR))
-            out += log_mixtures(FAULTS[key].sizes, np.where(rows.p[r, end] < 1, others, 1.0))
+        ends = (0, rows.behind_first[r]), (rows.p.shape[1] - 1, rows.before_last[r])
+        for key, (end, mass) in zip(self.ENDS, ends, strict=True):
+            others = np.where(t == end, 0.0, 1.0 / np.maximum(mass, FLOOR))
+            out += log_mixtures(FAULTS[key].sizes, np.where(mass > 0, others, 1.0))
         for key in self.extra:
             density = extra[key]
             out += log_mixtures(FAULTS[key].sizes, np.where(np.isnan(density), 1.0, density / p))
@@ -157,9 +158,9 @@ class TextBets(TokenBets):
         overlap = rows.overlap[r]
         out = log_mixtures(FAULTS["target"].sizes, np.minimum(1.0, q / p) + 1.0 - overlap)
         out += log_mixtures(FAULTS["kept"].sizes, q / p)
-        rest = np.maximum(1.0 - q / p, 0.0)
+        rest, mass = np.maximum(1.0 - q / p, 0.0), rows.rest[r]
         for factor in FAULTS["ratio"].sizes:
-            lost = np.where(overlap < 1, (1.0 - rows.scaled_overlap(factor)[r]) / np.maximum(1.0 - overlap, FLOOR), 0.0)
+            lost = np.where(mass > 0, (1.0 - rows.scaled_overlap(factor)[r]) / np.maximum(mass, FLOOR), 0.0)
             out.append(np.log(np.maximum(np.minimum(q / p, factor) + lost * rest, np.exp(RUIN))))
         recovered = rows.shared_noise[r, t]
         out += log_mixtures(FAULTS["draft noise"].sizes, np.minimum(1.0, q / p) + (1.0 - overlap) * recovered / p)

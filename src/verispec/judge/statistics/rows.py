@@ -29,7 +29,7 @@ class Rows:
         self.p, self.q = p, q
         self._norms: dict[float, Array] = {}
         self._tails: dict[float, Array] = {}
-        self._tempered_overlaps: dict[float, Array] = {}
+        self._tempered_rests: dict[float, Array] = {}
 
     @cached_property
     def top(self) -> Array:
@@ -72,7 +72,8 @@ class Rows:
             self._norms[power] = raised.sum(1)
             if self.q is not None:  # a residual will ask for it, and raising takes most of the time
                 tempered = raised / self._norms[power][:, None]
-                self._tempered_overlaps[power] = np.minimum(tempered, self.q, out=tempered).sum(1)
+                np.subtract(tempered, self.q, out=tempered)
+                self._tempered_rests[power] = np.maximum(tempered, 0.0, out=tempered).sum(1)
         return self._norms[power]
 
     def tail(self, below: float) -> Array:
@@ -82,11 +83,30 @@ class Rows:
         return self._tails[below]
 
     @cached_property
+    def behind_first(self) -> Array:
+        """Mass of all tokens but token 0, [R]: summed, since 1 - p(0) has no digits left where p(0) is close to 1."""
+        others: Array = self.p[:, 1:].sum(1)
+        return others
+
+    @cached_property
+    def before_last(self) -> Array:
+        """Mass of all tokens but the last one, [R], summed like `behind_first`."""
+        others: Array = self.p[:, :-1].sum(1)
+        return others
+
+    @cached_property
     def overlap(self) -> Array:
         """Sum of min(p, q), [R]: how often a draft is accepted."""
         assert self.q is not None
         shared: Array = np.minimum(self.p, self.q).sum(1)
         return shared
+
+    @cached_property
+    def rest(self) -> Array:
+        """Sum of max(p - q, 0), [R]: how often a draft is rejected, summed like `behind_first`."""
+        assert self.q is not None
+        more: Array = np.maximum(self.p - self.q, 0.0).sum(1)
+        return more
 
     def scaled_overlap(self, factor: float) -> Array:
         """Return the sum of min(q, `factor` p), [R] float64."""
@@ -106,8 +126,9 @@ class Rows:
             [n] float64, max(target - q, 0) over its sum.
         """
         assert self.q is not None
-        rest = np.maximum(self.p[r, t] ** power / self.norm(power)[r] - self.q[r, t], 0.0)
-        density: Array = rest / np.maximum(1.0 - self._tempered_overlaps[power][r], FLOOR)
+        tempered = np.exp(power * self._log_p[r, t]) / self.norm(power)[r]
+        rest = np.maximum(tempered - self.q[r, t], 0.0)
+        density: Array = rest / np.maximum(self._tempered_rests[power][r], FLOOR)
         return density
 
     @cached_property
