@@ -38,7 +38,6 @@ from verispec.suites.sampler._boundary_calls import complete, fits, made_by_the_
 from verispec.suites.sampler._callers import from_caller, updated_in_place
 from verispec.suites.sampler._calls import MAKERS, BatchShape, MadeCall, make
 from verispec.suites.sampler._combinations import axes_of, combination, held
-from verispec.suites.sampler._far_apart import check_far_apart
 from verispec.suites.sampler._few_tokens import LEFT
 from verispec.suites.sampler._rare import RARE, rare_calls
 from verispec.suites.sampler._refusals import check_each, try_each
@@ -300,24 +299,27 @@ PAIR_PARTS = 6
 @case("ANY-6", subjects=OPS, part=[*range(1, PAIR_PARTS + 1)])
 def test_all_pairs_of_axes(op: OpUnderTest, seed: int, subject: str, part: int) -> None:
     """Every two values of two axes meet: dtypes and layouts of the tensors, batch, vocabulary, modes."""
-    contract = op.contract
-    rows = all_pairs(axes_of(contract, make(subject, seed, BatchShape())), seed=1)
-    for row in rows[part - 1 :: PAIR_PARTS]:
-        shape = BatchShape(row["counts"], row["vocab"], row["draft"], row["synthetic"])
-        call = make(subject, seed, shape)
-        dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
-        leaders = {name: group[0] for group in call.same for name in group}
-        dtypes |= {name: dtypes[leader] for name, leader in leaders.items() if leader in dtypes}
-        layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
-        described = combination(contract, shape, dtypes, layouts)
-        announce(described)
-        try:
-            check(op, held(call, dtypes), dtypes=dtypes, layouts=layouts)
-        except Mismatch as wrong:
-            found = replace(wrong.failure, message=f"{wrong.failure.message} ({described})")
-            if is_right_when_dense(op, held(call, dtypes), dtypes):
-                found = replace(found, details={**found.details, FAULT: STRIDES})
-            raise Mismatch(found) from wrong
+    rows = all_pairs(axes_of(op.contract, make(subject, seed, BatchShape())), seed=1)
+    check_each(partial(check_combination, op, seed, row) for row in rows[part - 1 :: PAIR_PARTS])
+
+
+def check_combination(op: OpUnderTest, seed: int, row: dict[str, Any]) -> None:
+    """Compare a call that has the dtypes, layouts, batch and modes of `row`; say whether strides are ignored."""
+    shape = BatchShape(row["counts"], row["vocab"], row["draft"], row["synthetic"])
+    call = make(op.contract.name, seed, shape)
+    dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
+    leaders = {name: group[0] for group in call.same for name in group}
+    dtypes |= {name: dtypes[leader] for name, leader in leaders.items() if leader in dtypes}
+    layouts = {name.removeprefix("layout "): v for name, v in row.items() if name.startswith("layout ")}
+    described = combination(op.contract, shape, dtypes, layouts)
+    announce(described)
+    try:
+        check(op, held(call, dtypes), dtypes=dtypes, layouts=layouts)
+    except Mismatch as wrong:
+        found = replace(wrong.failure, message=f"{wrong.failure.message} ({described})")
+        if is_right_when_dense(op, held(call, dtypes), dtypes):
+            found = replace(found, details={**found.details, FAULT: STRIDES})
+        raise Mismatch(found) from wrong
 
 
 STRIDES = "strides ignored"
@@ -354,26 +356,6 @@ def test_inputs_may_be_read_only(op: OpUnderTest, seed: int, subject: str, mode:
     for counts in ((3, 1, 0, 2), (1,) * 66):
         call = make(subject, seed, BatchShape(counts, 19, draft=mode == "plain", synthetic=mode == "other"))
         op.check_read_only(call.values, shapes=call.shapes)
-
-
-TABLES = {op: names for op in OPS if (names := [t.name for t in contracts.load(op).tensors if len(t.shape) > 1])}
-"""Tensors with rows, by op."""
-
-
-@case("ANY-12", subjects=sorted(TABLES), axis=["first", "others"])
-def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axis: str) -> None:
-    """Each tensor with rows in turn: few elements, far apart, so that no other page is touched."""
-    for shape in (BatchShape((2, 1, 0, 2), 5), BatchShape((2, 1, 0, 2), 5, draft=False, synthetic=True)):
-        call = make(subject, seed, shape)
-        inputs, _ = op.call(call.values, shapes=call.shapes)
-        for name in TABLES[subject]:
-            value = inputs.get(name)
-            if value is None:
-                continue
-            axes = (0,) if axis == "first" else range(1, value.ndim)
-            for at in axes:
-                if value.shape[at] > 1:
-                    check_far_apart(op, call, name, at)
 
 
 @case("ANY-13", subjects=RARE, number=["small", "large"])

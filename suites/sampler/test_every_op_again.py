@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.engines import Engine, UnsupportedCall
+from verispec.engines import Engine
 from verispec.judge import Inconclusive, Mismatch, OpCall, OpUnderTest, check_repeated, row_sizes
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
 from verispec.suites.sampler._collected import calls_of, elements, is_repeated_alike, shared_part
-from verispec.suites.sampler._refusals import try_each
+from verispec.suites.sampler._refusals import Undecided, try_each
 from verispec.suites.sampler._threads import openmp_threads
 from verispec.suites.sampler.test_every_op import PROGRAMS, WORK, is_slow
 from verispec.suites.sampler.test_every_op_large import ALREADY, REPEATABLE, is_right, together
@@ -50,7 +50,7 @@ def test_calls_of_its_clauses_in_large_batches(op: OpUnderTest, engine: Engine, 
         raise Inconclusive(ALREADY)
 
 
-def groups_of(op: OpUnderTest, seed: int) -> tuple[list[Group], UnsupportedCall | None]:
+def groups_of(op: OpUnderTest, seed: int) -> tuple[list[Group], Undecided | None]:
     """Return groups of calls of the op's clauses that can be joined, the largest first, and the first refusal."""
     compare = make(op.contract.name, seed, BatchShape()).compare
     known = {function.__qualname__ for function in compare.values()}

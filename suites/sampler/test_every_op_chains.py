@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from verispec.cases import case
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts
 from verispec.suites.sampler._calls import BatchShape, make
-from verispec.suites.sampler.test_every_op import MODES, OPS, check, is_slow
+from verispec.suites.sampler._refusals import check_each
+from verispec.suites.sampler.test_every_op import MODES, OPS, check, check_made, is_slow
 
 CHAINS = [op for op in OPS if op != "sample_recovered_tokens"]
 """All ops but the one that recovers tokens: certain drafts leave nothing to recover."""
@@ -46,14 +48,16 @@ def test_long_chains_of_drafts(op: OpUnderTest, engine: Engine, seed: int, subje
     Behind long requests come one of one draft, which is wrong, and some whose first draft passes: a kernel that goes on
     into either is seen.
     """
-    for length, vocab in chains(engine, mode):
+
+    def check_chain(length: int, vocab: int) -> None:
         shape = chain(length, vocab, mode)
-        check(op, make(subject, seed + vocab, shape))
         greedy = replace(shape, temperature=0.0)
-        if "temperature" in names_of(subject):
-            check(op, make(subject, seed + vocab, greedy))
+        shapes = [shape, greedy] if "temperature" in names_of(subject) else [shape]
         # Of requests 1, 3, 5, ... the last draft is wrong: here of the long ones.
-        check(op, make(subject, seed + vocab, replace(greedy, counts=shape.counts[1:])))
+        shapes.append(replace(greedy, counts=shape.counts[1:]))
+        check_each(partial(check_made, op, subject, seed + vocab, one) for one in shapes)
+
+    check_each(partial(check_chain, length, vocab) for length, vocab in chains(engine, mode))
 
 
 @case(

@@ -15,7 +15,7 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.boundaries import boundaries
-from verispec.engines import Engine, UnsupportedCall
+from verispec.engines import Engine
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest, check_repeated, is_repeatable, joined
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
@@ -24,7 +24,7 @@ from verispec.suites.sampler._callers import from_caller
 from verispec.suites.sampler._calls import BatchShape, MadeCall, make
 from verispec.suites.sampler._collected import shared_part
 from verispec.suites.sampler._combinations import axes_of, combination, held
-from verispec.suites.sampler._refusals import try_each
+from verispec.suites.sampler._refusals import Undecided, check_each, try_each
 from verispec.suites.sampler._threads import openmp_threads
 from verispec.suites.sampler.test_every_op import (
     DRAWN_PER_ID,
@@ -71,23 +71,22 @@ def test_special_values_in_large_batches(
     if not is_repeatable(op.contract):
         check(op, make(subject, seed, some_requests(seed, most, 2, mode, special=True)))
         return
-    right = 0
-    for vocab in (3, 20, 1300) if requests == 23 and uses_rows(subject) and not is_slow(engine) else (3, 20):
+    right = []
+
+    def check_rows(vocab: int) -> None:
         small, large = (
             make(subject, seed + vocab, some_requests(seed, n, vocab, mode, drafts=6, special=True)) for n in (23, own)
         )
-        try:
-            check(op, small)
-        except Mismatch:
-            if requests == 23:
-                raise
-            continue
         if requests == 23:
-            for dtypes in dtypes_of_rows(op, small)[1:]:
-                check(op, held(small, dtypes), dtypes=dtypes)
-        else:
+            check_each(partial(check, op, held(small, dtypes), dtypes=dtypes) for dtypes in dtypes_of_rows(op, small))
+        elif is_right(op, small):
             check_repeated(op, large.values, most // own, shapes=large.shapes, compare=large.compare)
-        right += 1
+        else:
+            return
+        right.append(vocab)
+
+    widths = (3, 20, 1300) if requests == 23 and uses_rows(subject) and not is_slow(engine) else (3, 20)
+    check_each(partial(check_rows, vocab) for vocab in widths)
     if not right:
         raise Inconclusive(ALREADY)
 
@@ -235,9 +234,9 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
     axes = axes_of(op.contract, make(subject, seed, BatchShape()))
     axes = {k: v for k, v in axes.items() if k.startswith(("dtype ", "layout "))}
     rows = covering(axes, np.random.default_rng(seed))
-    right = 0
-    planned = with_modes(subject, seed, rows)
-    for row, mode in planned if size == "vocabulary" else planned[:2]:
+    right = []
+
+    def check_row(row: dict[str, Any], mode: str) -> None:
         few = some_requests(seed, 4, min(vocab, 130), mode)
         small, large = (make(subject, seed, shape) for shape in (few, some_requests(seed, made, vocab, mode)))
         dtypes = {name.removeprefix("dtype "): v for name, v in row.items() if name.startswith("dtype ")}
@@ -249,13 +248,16 @@ def test_dtypes_and_layouts_in_large_calls(op: OpUnderTest, engine: Engine, seed
         try:
             check(op, held(small, dtypes), **options)
         except Mismatch:
-            continue
+            return
         given = held(large, dtypes)
         if subject in WHOLE_BATCH:
             check(op, given, **options)
         else:
             check_repeated(op, given.values, copies, shapes=given.shapes, compare=given.compare, **options)
-        right += 1
+        right.append(row)
+
+    planned = with_modes(subject, seed, rows)
+    check_each(partial(check_row, row, mode) for row, mode in (planned if size == "vocabulary" else planned[:2]))
     if not right:
         raise Inconclusive(ALREADY)
 
@@ -268,10 +270,11 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
     """
     counts, vocab = ((1, 1), 300 if is_slow(engine) else 66_000)
     call = make(subject, seed, BatchShape((3, 3), vocab, draft=False, left="ends"))
+    calls = []
     if "draft_token_ids_ptr" in call.values:
         call.values["draft_token_ids_ptr"] = vocab - 1 - np.arange(6) % 3
-        check(op, call)
-    check(op, make(subject, seed, BatchShape(counts * 3, vocab, left="ends", temperature=1.0)))
+        calls.append(call)
+    calls.append(make(subject, seed, BatchShape(counts * 3, vocab, left="ends", temperature=1.0)))
     call = make(subject, seed, BatchShape(counts, vocab, left="ends"))
     names = {param.name for param in op.contract.params}
     if "top_k" in names:  # more than 16 bits tell apart are kept
@@ -286,10 +289,14 @@ def test_dtypes_of_rows_past_65_536_ids(op: OpUnderTest, engine: Engine, seed: i
         states = len(flat.values.get("temperature", logits))
         limits = {"top_k": None, "k": None, mass: np.full(states, 0.9995, np.float32)}
         flat.values.update({name: value for name, value in limits.items() if name in names})
-        check(op, flat)
-    for dtypes in dtypes_of_rows(op, call):
+        calls.append(flat)
+
+    def check_dtypes(dtypes: dict[str, str]) -> None:
         announce(", ".join(f"{name} {dtype}" for name, dtype in dtypes.items()))
         check(op, held(call, dtypes), dtypes=dtypes)
+
+    plain = [partial(check, op, one) for one in calls]
+    check_each([*plain, *(partial(check_dtypes, dtypes) for dtypes in dtypes_of_rows(op, call))])
 
 
 @case(
@@ -355,7 +362,7 @@ def is_right(op: OpUnderTest, call: MadeCall, dtypes: dict[str, str] | None = No
     return True
 
 
-def groups_at_boundaries(op: OpUnderTest, seed: int) -> tuple[list[list[MadeCall]], UnsupportedCall | None]:
+def groups_at_boundaries(op: OpUnderTest, seed: int) -> tuple[list[list[MadeCall]], Undecided | None]:
     """Return calls at the comparisons of an oracle, in groups of equal scalars and tables; the largest group first.
 
     The second result is the engine's refusal of a mode, whose comparisons are then missing.

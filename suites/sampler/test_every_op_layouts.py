@@ -1,4 +1,4 @@
-"""Every op with one tensor at a time in another layout, or one or two outputs of another width, and all others plain.
+"""Every op with one tensor at a time in another layout, spread past 2^31 elements, or of another width, others plain.
 
 A kernel that takes the strides of another tensor, or none, is right while all tensors have one layout. A wrapper that
 copies one output back where another needs it is right while both have one width.
@@ -18,10 +18,13 @@ from verispec.run.logs import announce
 from verispec.run.record import FAULT
 from verispec.suites.sampler._calls import BatchShape, make
 from verispec.suites.sampler._combinations import combination
-from verispec.suites.sampler._refusals import try_each
+from verispec.suites.sampler._far_apart import check_far_apart
+from verispec.suites.sampler._refusals import check_each, try_each
 from verispec.suites.sampler._request_state import widths
-from verispec.suites.sampler.test_every_op import MODES, OPS, STRIDES, TABLES, check, is_right_when_dense, is_slow
+from verispec.suites.sampler.test_every_op import MODES, OPS, STRIDES, check, is_right_when_dense, is_slow
 
+TABLES = {op: names for op in OPS if (names := [t.name for t in contracts.load(op).tensors if len(t.shape) > 1])}
+"""Tensors with rows, by op."""
 COUNTS = (3, 1, 0, 2, 0, 1, 4, 0, 1, 2)
 """Requests without drafts among others: their bonus tokens do not depend on an acceptance."""
 
@@ -120,3 +123,23 @@ def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: s
         answers += try_each(partial(decides, name, widths(op, "int64")) for name in names)[0]
     if not any(answers):
         raise Inconclusive("calls with contiguous tensors are wrong already, so that a layout shows nothing")
+
+
+@case("ANY-12", subjects=sorted(TABLES), axis=["first", "others"])
+def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axis: str) -> None:
+    """Each tensor with rows in turn: few elements, far apart, so that no other page is touched."""
+    shapes = (BatchShape((2, 1, 0, 2), 5), BatchShape((2, 1, 0, 2), 5, draft=False, synthetic=True))
+
+    def check_mode(shape: BatchShape) -> None:
+        call = make(subject, seed, shape)
+        inputs, _ = op.call(call.values, shapes=call.shapes)
+        places = [
+            (name, at)
+            for name in TABLES[subject]
+            if (value := inputs.get(name)) is not None
+            for at in ((0,) if axis == "first" else range(1, value.ndim))
+            if value.shape[at] > 1
+        ]
+        check_each(partial(check_far_apart, op, call, name, at) for name, at in places)
+
+    check_each(partial(check_mode, shape) for shape in shapes)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from verispec.engines import UnsupportedCall
-from verispec.judge import Failure, Kind, Mismatch, NotOffered
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, NotOffered
 from verispec.suites.sampler._refusals import check_each, try_each
 
 
@@ -32,6 +32,16 @@ def test_a_case_with_a_refused_call_does_not_pass() -> None:
     with pytest.raises(UnsupportedCall, match=r"^first$"):
         check_each([list, refused("first"), lambda: seen.append(1), refused("second")])
     assert seen == [1]
+
+
+def test_a_wrong_call_behind_one_that_decides_nothing_is_found() -> None:
+    def undecided() -> None:
+        raise Inconclusive("wrong already when dense")
+
+    with pytest.raises(Mismatch, match="7 instead of 8"):
+        check_each([undecided, wrong])
+    with pytest.raises(Inconclusive, match="wrong already"):
+        check_each([undecided, refused()])
 
 
 def test_a_refusal_of_an_earlier_part_counts() -> None:

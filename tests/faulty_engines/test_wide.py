@@ -7,12 +7,12 @@ from wrong_offsets import OP, with_offsets_of_32_bits, without_strides
 
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
-from verispec.suites.sampler import test_every_op as every_op
+from verispec.suites.sampler import test_every_op_layouts as layouts
 
 
 @pytest.mark.parametrize("axis", ["first", "others"])
 def test_wrapped_offsets_are_seen(axis: str) -> None:
-    run = every_op.test_elements_past_2_to_the_31
+    run = layouts.test_elements_past_2_to_the_31
     run(OpUnderTest(contracts.load(OP), cpu.op(OP)), 1, OP, axis)
     with pytest.raises(Mismatch):
         run(OpUnderTest(contracts.load(OP), with_offsets_of_32_bits), 1, OP, axis)
@@ -21,4 +21,4 @@ def test_wrapped_offsets_are_seen(axis: str) -> None:
 @pytest.mark.parametrize("axis", ["first", "others"])
 def test_an_op_without_strides_has_no_fault_of_offsets(axis: str) -> None:
     with pytest.raises(Inconclusive, match="wrong already with sampled_token_ids_ptr spread over 1,000 elements"):
-        every_op.test_elements_past_2_to_the_31(OpUnderTest(contracts.load(OP), without_strides), 1, OP, axis)
+        layouts.test_elements_past_2_to_the_31(OpUnderTest(contracts.load(OP), without_strides), 1, OP, axis)
