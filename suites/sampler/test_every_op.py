@@ -431,9 +431,6 @@ def test_another_process_agrees(op: OpUnderTest, another_process: Engine, seed: 
     if isinstance(function, Unsupported):
         raise UnsupportedCall(function.reason)
     elsewhere = OpUnderTest(op.contract, function, op.device)
-    for i, shape in enumerate(
-        (BatchShape(), BatchShape((2, 0, 1), 33, draft=False), BatchShape((1,) * 66, 7, synthetic=True))
-    ):
-        call = make(subject, seed + i, shape)
-        check(op, call)
-        check(elsewhere, call)
+    shapes = (BatchShape(), BatchShape((2, 0, 1), 33, draft=False), BatchShape((1,) * 66, 7, synthetic=True))
+    calls = [make(subject, seed + i, shape) for i, shape in enumerate(shapes)]
+    check_each(partial(check, under_test, call) for call in calls for under_test in (op, elsewhere))

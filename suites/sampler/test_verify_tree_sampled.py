@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts, oracle
+from verispec.suites.sampler._refusals import check_each
 from verispec.suites.sampler._rejection import integers
 from verispec.suites.sampler._tree_laws import chain_batch, check_law, law_batch, many_requests
 from verispec.suites.sampler._trees import (
@@ -161,10 +163,12 @@ def test_the_ends_of_the_final_sample(op: OpUnderTest, seed: int, u: str) -> Non
 
 @case("VTS-6", depth=[0, 1, 2])
 def test_the_end_of_a_path(op: OpUnderTest, seed: int, depth: int) -> None:
-    for drawn in DRAWN:
+    def check_end(drawn: str) -> None:
         trees, values = batch(seed, (5, 7, 6, 3), drawn)
         values["uniform_samples"][:] = 2.0**-20
         check(op, trees, values, depth)
+
+    check_each(partial(check_end, drawn) for drawn in DRAWN)
 
 
 @case("VTS-7", drawn=list(DRAWN))
@@ -193,7 +197,7 @@ def test_a_token_drafted_twice(op: OpUnderTest, seed: int, drawn: str) -> None:
 
 @case("VTS-10", place=["first", "middle", "last"])
 def test_a_padding_token(op: OpUnderTest, seed: int, place: str) -> None:
-    for drawn in DRAWN:
+    def check_padding(drawn: str) -> None:
         trees, values = batch(seed, (4,) * 20, drawn, "star")
         for b in range(1, 20):
             order = [int(trees.next_token[b, 0])]
@@ -201,6 +205,8 @@ def test_a_padding_token(op: OpUnderTest, seed: int, place: str) -> None:
                 order.append(int(trees.next_sibling[b, order[-1]]))
             values["candidates"][b, order[{"first": 0, "middle": 1, "last": 3}[place]]] = -1
         check(op, trees, values)
+
+    check_each(partial(check_padding, drawn) for drawn in DRAWN)
 
 
 @case("VTS-11", token=[4, 5, 2**31 - 1, -2, "q = 0"])
@@ -327,10 +333,8 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("VTS-18", requests=[1, 3])
 def test_a_root_alone(op: OpUnderTest, seed: int, requests: int) -> None:
-    for drawn in DRAWN:
-        trees, values = batch(seed, (0,) * requests, drawn)
-        check(op, trees, values)
-        check(op, trees, values, 3)
+    calls = [(*batch(seed, (0,) * requests, drawn), depth) for drawn in DRAWN for depth in (None, 3)]
+    check_each(partial(check, op, *call) for call in calls)
 
 
 @case("VTS-19", mode="law", drawn=list(DRAWN), p_values=2, reach=REACH)
