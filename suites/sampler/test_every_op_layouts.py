@@ -127,12 +127,15 @@ def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: s
 
 @case("ANY-12", subjects=sorted(TABLES), axis=["first", "others"])
 def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axis: str) -> None:
-    """Each tensor with rows in turn: few elements, far apart, so that no other page is touched."""
+    """Each tensor with rows in turn: few elements, far apart, so that no other page is touched.
+
+    Integers have the width of production, and 64 bits too where the engine takes them: a wrapper may copy others.
+    """
     shapes = (BatchShape((2, 1, 0, 2), 5), BatchShape((2, 1, 0, 2), 5, draft=False, synthetic=True))
 
-    def check_mode(shape: BatchShape) -> None:
+    def check_mode(dtypes: dict[str, str], shape: BatchShape) -> None:
         call = make(subject, seed, shape)
-        inputs, _ = op.call(call.values, shapes=call.shapes)
+        inputs, _ = op.call(call.values, shapes=call.shapes, dtypes=dtypes)
         places = [
             (name, at)
             for name in TABLES[subject]
@@ -140,6 +143,11 @@ def test_elements_past_2_to_the_31(op: OpUnderTest, seed: int, subject: str, axi
             for at in ((0,) if axis == "first" else range(1, value.ndim))
             if value.shape[at] > 1
         ]
-        check_each(partial(check_far_apart, op, call, name, at) for name, at in places)
+        check_each(partial(check_far_apart, op, call, name, at, dtypes) for name, at in places)
 
-    check_each(partial(check_mode, shape) for shape in shapes)
+    undecided = try_each(partial(check_mode, {}, shape) for shape in shapes)[1]
+    if wide := widths(op, "int64"):
+        # Other cases report an engine without these integers.
+        try_each(partial(check_mode, wide, shape) for shape in shapes)
+    if undecided:
+        raise undecided

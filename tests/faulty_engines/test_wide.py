@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 from wrong_offsets import OP, with_offsets_of_32_bits, without_strides
 
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest
@@ -22,3 +25,14 @@ def test_wrapped_offsets_are_seen(axis: str) -> None:
 def test_an_op_without_strides_has_no_fault_of_offsets(axis: str) -> None:
     with pytest.raises(Inconclusive, match="wrong already with sampled_token_ids_ptr spread over 1,000 elements"):
         layouts.test_elements_past_2_to_the_31(OpUnderTest(contracts.load(OP), without_strides), 1, OP, axis)
+
+
+def test_offsets_are_tested_with_integers_of_64_bits_too() -> None:
+    """A wrapper copies tensors of 32 bits, so that these show nothing about offsets, and passes on those of 64 bits."""
+
+    def copies_32_bits(**arguments: Any) -> None:
+        wide = arguments["sampled_token_ids_ptr"].dtype == torch.int64
+        (with_offsets_of_32_bits if wide else without_strides)(**arguments)
+
+    with pytest.raises(Mismatch):
+        layouts.test_elements_past_2_to_the_31(OpUnderTest(contracts.load(OP), copies_32_bits), 1, OP, "first")

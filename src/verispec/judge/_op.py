@@ -248,6 +248,7 @@ class OpUnderTest:
         axis: int,
         *,
         span: int = PAST,
+        dtypes: Mapping[str, str] | None = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
         compare: Mapping[str, Compare] | None = None,
     ) -> None:
@@ -258,6 +259,7 @@ class OpUnderTest:
             name: name of the tensor.
             axis: axis of the tensor, along which it is spread.
             span: elements; 2^31 when left out.
+            dtypes: dtype by tensor, instead of the production dtype.
             shapes: shapes of outputs that the contract's axes do not determine.
             compare: comparison of each output, by name; exact for others.
 
@@ -265,7 +267,7 @@ class OpUnderTest:
             Mismatch: an output is wrong, or the engine raised.
             UnsupportedCall: the device has no memory for such a tensor.
         """
-        guarded, scalars = self._materialise(values, {}, {}, shapes or {}, 0)
+        guarded, scalars = self._materialise(values, dtypes or {}, {}, shapes or {}, 0)
         inputs = {**scalars, **{key: to_numpy(g.view) for key, g in guarded.items()}}
         views = {key: g.view for key, g in guarded.items()}
         try:
