@@ -58,7 +58,7 @@ def test_a_wrong_call_behind_a_refused_one(name: str) -> None:
 
 
 def test_a_large_call_that_is_wrong_behind_a_refused_one() -> None:
-    """What fails in few requests shows nothing about the size, so that the fault is one of long rows."""
+    """The fault is one of long rows: one of few requests too shows nothing about the size."""
     kernel = WrongAfterRefusal(1, vocab=1300)
     with pytest.raises(Mismatch):
         large.test_dtypes_and_layouts_in_large_calls(
