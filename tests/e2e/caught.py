@@ -427,6 +427,9 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:lookups_move_up": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=that come and go"],
     "drafter_mutants:past_the_limit": ["greedy:GEN-14:draft=draft_model k=8;edge=length limit"],
     "drafter_mutants:chunks_of_outputs": ["drafters:GEN-48:memory=preemption, chunks of 24;draft=mtp k=3"],
+    "drafter_mutants:false_field_ignored": [
+        "greedy:GEN-14:draft=eagle3 speculators k=3;check=residual before the norm"
+    ],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:branches_seen": [
