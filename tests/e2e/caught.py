@@ -307,6 +307,8 @@ CAUGHT: dict[str, list[str]] = {
     "method_mutants:cached_blocks_not_copied": [
         "requests:GEN-35:draft=draft_model k=3;parameter=none",
     ],
+    "method_mutants:length_at_most_k": ["verification_methods:GEN-28:rates=length 7;draft=draft_model k=6"],
+    "method_mutants:length_at_least_two": ["verification_methods:GEN-28:rates=length 1;draft=draft_model k=6"],
     "method_mutants:depth_ignored": [
         "options:GEN-37:option=num_speculative_tokens",
     ],
