@@ -28,6 +28,7 @@ CAUGHT: dict[str, list[str]] = {
         "witness:GEN-23:parameter=top-p;sampler=request_state;target=witness;draft=none;check=mild",
     ],
     "condition_mutants:logprobs_of_none_forgotten": ["logprobs:GEN-29:draft=none;top=0"],
+    "condition_mutants:raw_of_tempered": ["logprobs:GEN-29:draft=none;top=0"],
     "copied_mutants:samples_of_a_seed_below_zero": ["requests:GEN-33:draft=none;seeds=below 0;check=count"],
     "copied_mutants:started_beside_plain_ones": [
         "parameters:GEN-3:draft=none;parameter=one for each request;batch=plain ones",
