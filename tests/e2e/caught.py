@@ -377,6 +377,7 @@ CAUGHT: dict[str, list[str]] = {
     "schedule_mutants:backlog_dropped": ["draft_schedules:GEN-42:draft=eagle3 k=auto;batch=shrinks"],
     "schedule_mutants:k_of_all_requests": ["sampled:GEN-12:draft=ngram k=auto;batch=pairs"],
     "schedule_mutants:draws_for_the_deepest": ["sampled:GEN-12:draft=draft_model k=auto;batch=pairs"],
+    "schedule_mutants:acceptance_shared": ["sampled:GEN-12:draft=draft_model k=auto;batch=pairs"],
     "schedule_mutants:pause_forgets": [
         "draft_schedules:GEN-42:draft=draft_model k=3;batch=shrinks",
         "draft_schedules:GEN-42:draft=eagle3 k=3;batch=shrinks",
