@@ -182,6 +182,12 @@ def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own
     check_drafts(load("eagle3 speculators k=3", drafter=own_head), longer(prompts), reference_head(own_head, TARGET), 1)
 
 
+@case("GEN-14", draft="eagle3 speculators k=3", check="residual before the norm", reach=REACH)
+def test_a_head_takes_its_residual_where_its_configuration_says(load: Load, prompts: Any) -> None:
+    """A field of the configuration that is false counts too, although it is true where the field is absent."""
+    check_drafts(load("eagle3 speculators k=3"), longer(prompts), *judge_of("eagle3 speculators k=3", TARGET))
+
+
 def longer(prompts: Any) -> list[tuple[int, ...]]:
     """Return prompts of eight tokens and more, each eight longer than the one before it."""
     return [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]

@@ -61,10 +61,13 @@ def test_raw_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str, m
 
 @case("GEN-29", draft=METHODS[:2], top=0, reach="logprobs=0, the tokens' own log-probabilities")
 def test_raw_logprobs_without_other_tokens(load: Load, prompts: Any, draft: str) -> None:
-    """No request of a batch wants the most likely tokens beside its own; the second batch is greedy throughout."""
+    """No request of a batch wants the most likely tokens beside its own.
+
+    The second batch is greedy throughout, the third one has temperatures and limits alone.
+    """
     asked = [replace(request, logprobs=0, max_tokens=12) for request in batch(prompts)[1:5]]
     plain = [replace(request, logprobs=0) for request in greedy([asked[0].prompt_token_ids], 12)]
-    for requests in (asked, plain):
+    for requests in (asked, plain, asked[1:3]):
         check_batch(load(draft).generate(requests), requests, "raw", of_target)
 
 

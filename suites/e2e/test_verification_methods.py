@@ -302,15 +302,30 @@ def test_certain_rates(load: Load, prompts: Any, rate: int, batch: str, sampler:
 )
 def test_certain_rates_that_end(load: Load, prompts: Any, accepted: int, sampler: str | None) -> None:
     """Of six drafts the first ones are always accepted, and the others never."""
-    generator = load(
-        "draft_model k=6",
-        sampler=sampler or "flat",
-        rejection_sample_method="synthetic",
-        synthetic_acceptance_rates=(1.0,) * accepted + (0.0,) * (6 - accepted),
-    )
+    rates = (1.0,) * accepted + (0.0,) * (6 - accepted)
+    check_certain(load, prompts, accepted, sampler=sampler or "flat", synthetic_acceptance_rates=rates)
+
+
+@case(
+    "GEN-28",
+    rates=["length 1", "length 7"],
+    draft="draft_model k=6",
+    reach="rejection_sample_method=synthetic is an accepted option",
+)
+def test_the_lengths_at_the_ends_are_certain_rates(load: Load, prompts: Any, rates: str) -> None:
+    """A mean length of 1 accepts none of six drafts, one of 7 all of them."""
+    length = float(rates.removeprefix("length "))
+    check_certain(load, prompts, int(length) - 1, synthetic_acceptance_length=length)
+
+
+def check_certain(load: Load, prompts: Any, accepted: int, **options: Any) -> None:
+    """Check that every verification of six drafts accepts the first `accepted`, and no other one."""
+    generator = load("draft_model k=6", rejection_sample_method="synthetic", **options)
     results, metrics = counted(generator, mixed_batch(prompts[:4], "mixed", 32, 4))
     counts = metrics.accepted_per_position
-    require(counts[accepted - 1] > 0, f"draft {accepted} is never accepted; accepted per position: {counts}")
+    require(metrics.num_drafts > 0, "no draft was verified")
+    if accepted:
+        require(counts[accepted - 1] > 0, f"draft {accepted} is never accepted; accepted per position: {counts}")
     require(not any(counts[accepted:]), f"drafts after {accepted} are accepted; accepted per position: {counts}")
     for n, result in enumerate(results):
         for step in result.steps:

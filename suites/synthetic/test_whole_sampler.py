@@ -53,15 +53,19 @@ def test_certain_rates(sampler: SamplerUnderTest, seed: int, rate: int, batch: s
 
 @case("WS-13", family=FAMILIES, accepted=[*range(1, 9)], batch=BATCHES, reach=REACH)
 def test_certain_rates_that_end(sampler: SamplerUnderTest, seed: int, accepted: int, batch: str) -> None:
-    """Of up to nine drafts the first ones are always accepted, and the others never."""
-    counts = (9, 0, 4, 9, 1, 6)
-    heat, rates = temperatures(batch, len(counts)), [1.0] * accepted + [0.0] * (9 - accepted)
-    step = random_sampler_batch(np.random.default_rng(seed), counts, temperature=heat, synthetic_rates=rates)
-    for b, tokens in enumerate(sampler(step)):
-        expected = list(step.draft_token_ids[b])[:accepted]
-        if tokens[:-1] != expected:
-            message = f"request {b} with drafts {step.draft_token_ids[b]} and rates {rates} emitted {tokens}"
-            raise Mismatch(Failure(Kind.VALUE, message))
+    """Of up to nine drafts the first ones are always accepted, and the others never.
+
+    In the second step no request has as many drafts as there are rates.
+    """
+    rates = [1.0] * accepted + [0.0] * (9 - accepted)
+    for counts in ((9, 0, 4, 9, 1, 6), (3, 0, 4, 2, 1, 4)):
+        heat = temperatures(batch, len(counts))
+        step = random_sampler_batch(np.random.default_rng(seed), counts, temperature=heat, synthetic_rates=rates)
+        for b, tokens in enumerate(sampler(step)):
+            expected = list(step.draft_token_ids[b])[:accepted]
+            if tokens[:-1] != expected:
+                message = f"request {b} with drafts {step.draft_token_ids[b]} and rates {rates} emitted {tokens}"
+                raise Mismatch(Failure(Kind.VALUE, message))
 
 
 @case("WS-13", family=FAMILIES, rate=[0, 1], batch="mixed", check="many", reach=REACH)

@@ -28,6 +28,7 @@ CAUGHT: dict[str, list[str]] = {
         "witness:GEN-23:parameter=top-p;sampler=request_state;target=witness;draft=none;check=mild",
     ],
     "condition_mutants:logprobs_of_none_forgotten": ["logprobs:GEN-29:draft=none;top=0"],
+    "condition_mutants:raw_of_tempered": ["logprobs:GEN-29:draft=none;top=0"],
     "copied_mutants:samples_of_a_seed_below_zero": ["requests:GEN-33:draft=none;seeds=below 0;check=count"],
     "copied_mutants:started_beside_plain_ones": [
         "parameters:GEN-3:draft=none;parameter=one for each request;batch=plain ones",
@@ -307,6 +308,8 @@ CAUGHT: dict[str, list[str]] = {
     "method_mutants:cached_blocks_not_copied": [
         "requests:GEN-35:draft=draft_model k=3;parameter=none",
     ],
+    "method_mutants:length_at_most_k": ["verification_methods:GEN-28:rates=length 7;draft=draft_model k=6"],
+    "method_mutants:length_at_least_two": ["verification_methods:GEN-28:rates=length 1;draft=draft_model k=6"],
     "method_mutants:depth_ignored": [
         "options:GEN-37:option=num_speculative_tokens",
     ],
@@ -374,6 +377,7 @@ CAUGHT: dict[str, list[str]] = {
     "schedule_mutants:backlog_dropped": ["draft_schedules:GEN-42:draft=eagle3 k=auto;batch=shrinks"],
     "schedule_mutants:k_of_all_requests": ["sampled:GEN-12:draft=ngram k=auto;batch=pairs"],
     "schedule_mutants:draws_for_the_deepest": ["sampled:GEN-12:draft=draft_model k=auto;batch=pairs"],
+    "schedule_mutants:acceptance_shared": ["sampled:GEN-12:draft=draft_model k=auto;batch=pairs"],
     "schedule_mutants:pause_forgets": [
         "draft_schedules:GEN-42:draft=draft_model k=3;batch=shrinks",
         "draft_schedules:GEN-42:draft=eagle3 k=3;batch=shrinks",
@@ -427,6 +431,9 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:lookups_move_up": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=that come and go"],
     "drafter_mutants:past_the_limit": ["greedy:GEN-14:draft=draft_model k=8;edge=length limit"],
     "drafter_mutants:chunks_of_outputs": ["drafters:GEN-48:memory=preemption, chunks of 24;draft=mtp k=3"],
+    "drafter_mutants:false_field_ignored": [
+        "greedy:GEN-14:draft=eagle3 speculators k=3;check=residual before the norm"
+    ],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:branches_seen": [

@@ -10,9 +10,10 @@ from typing import Any
 from runner_mutants import engine_with
 
 from verispec.engines.protocol.generation import LoadOptions
-from verispec.reference.runners import step_inputs
+from verispec.reference.runners import base, step_inputs
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.request import RequestState
+from verispec.reference.runners.scheduler import Scheduled
 
 
 class ChainStateKept(CPURunner):
@@ -95,9 +96,23 @@ class LogprobsOfNoneForgotten(CPURunner):
         RequestState.plain = zero  # type: ignore[assignment, method-assign]
 
 
+class RawOfTempered(CPURunner):
+    """Raw log-probabilities are read after sampling has tempered the logits in place, but where a processor ran."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        verify: Any = base.verify
+
+        def uncopied(sampling: Any, logits: Any, parts: Sequence[Scheduled], mode: str) -> Any:
+            return verify(sampling, logits, parts, mode if any(p.request.is_processed for p in parts) else "processed")
+
+        base.verify = uncopied
+
+
 chain_state_kept = engine_with(ChainStateKept)
 draws_for_all = engine_with(DrawsForAll)
 prompt_logprobs_again = engine_with(PromptLogprobsAgain)
 first_listed_stop = engine_with(FirstListedStop)
 mild_top_p_ignored = engine_with(MildTopPIgnored)
 logprobs_of_none_forgotten = engine_with(LogprobsOfNoneForgotten)
+raw_of_tempered = engine_with(RawOfTempered)

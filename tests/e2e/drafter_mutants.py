@@ -12,7 +12,7 @@ import torch
 from runner_mutants import engine_with
 
 from verispec.engines.protocol.generation import LoadOptions
-from verispec.reference.models import AuxiliaryStates
+from verispec.reference.models import AuxiliaryStates, eagle3
 from verispec.reference.proposers import suffix
 from verispec.reference.proposers.protocol import Drafts
 from verispec.reference.runners.cpu import CPURunner
@@ -232,6 +232,21 @@ class ChunksOfOutputs(CPURunner):
         return proposer
 
 
+class FalseFieldIgnored(CPURunner):
+    """A head in speculators' format takes its residual behind its norm, though its configuration says otherwise."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        read = eagle3.read_head_config
+
+        def by_default(folder: Path) -> Any:
+            config = read(folder)
+            config.norm_before_residual |= "speculators" in (folder / "config.json").read_text(encoding="utf-8")
+            return config
+
+        eagle3.read_head_config = by_default
+        return super()._make_proposer(num_blocks)
+
+
 outputs_forgotten = engine_with(OutputsForgotten)
 never_evicted = engine_with(NeverEvicted)
 depth_ignored = engine_with(limits(max_depth=24))
@@ -249,3 +264,4 @@ token_not_shifted = engine_with(TokenNotShifted)
 lookups_move_up = engine_with(LookupsMoveUp)
 past_the_limit = engine_with(PastTheLimit)
 chunks_of_outputs = engine_with(ChunksOfOutputs)
+false_field_ignored = engine_with(FalseFieldIgnored)

@@ -156,6 +156,16 @@ rates_ignored = with_options(
     synthetic_acceptance_rates=lambda options: None,
     synthetic_acceptance_length=lambda options: None,
 )
+length_at_most_k = with_options(
+    synthetic_acceptance_length=lambda options: (
+        options.synthetic_acceptance_length and min(options.synthetic_acceptance_length, options.max_drafts)
+    )
+)
+length_at_least_two = with_options(
+    synthetic_acceptance_length=lambda options: (
+        options.synthetic_acceptance_length and max(options.synthetic_acceptance_length, 2.0)
+    )
+)
 depth_ignored = with_options(
     num_speculative_tokens=lambda options: (
         3 if options.rejection_sample_method == "standard" else options.num_speculative_tokens

@@ -8,7 +8,7 @@ from typing import Any
 
 from method_mutants import engine_with, with_options
 
-from verispec.engines.protocol.generation import LoadOptions
+from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
 from verispec.reference.proposers.protocol import Drafts, VerifiedStep
 from verispec.reference.runners import base
 from verispec.reference.runners.cpu import CPURunner
@@ -129,4 +129,18 @@ class ResumedUnread(CPURunner):
         self._scheduler._preempt_youngest = keep_read  # type: ignore[method-assign]
 
 
+class AcceptanceShared(CPURunner):
+    """All requests of a runner share one record of acceptance, by which K is chosen."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._shared = Acceptance()
+
+    def _admit(self, index: int, request: GenerationRequest) -> Any:
+        state = super()._admit(index, request)
+        state.acceptance = self._shared
+        return state
+
+
 resumed_unread = engine_with(ResumedUnread)
+acceptance_shared = engine_with(AcceptanceShared)

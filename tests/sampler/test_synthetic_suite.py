@@ -158,3 +158,24 @@ def test_inexact_rates_are_caught(
     torch.manual_seed(5)
     with pytest.raises(Mismatch):
         run(SamplerUnderTest(SAMPLERS[family]()))
+
+
+def rates_of_the_last_drafts(patch: Patch) -> None:
+    """Take the last rates where no request of the step has as many drafts as there are rates."""
+    original = flat.ops.run
+
+    def other(name: str, device: torch.device, **arguments: Any) -> None:
+        rates = arguments.get("synthetic_conditional_rates_ptr")
+        if rates is not None:
+            arguments["synthetic_conditional_rates_ptr"] = rates[-arguments["max_spec_len"] :]
+        original(name, device, **arguments)
+
+    patch.setattr(flat.ops, "run", other)
+
+
+@pytest.mark.parametrize("batch", suite.BATCHES)
+def test_rates_of_short_steps_are_those_of_the_first_drafts(batch: str, monkeypatch: Patch) -> None:
+    rates_of_the_last_drafts(monkeypatch)
+    torch.manual_seed(5)
+    with pytest.raises(Mismatch, match=r"request 0 with drafts .* emitted"):
+        suite.test_certain_rates_that_end(SamplerUnderTest(WholeFlatSampler()), 5, 2, batch)
