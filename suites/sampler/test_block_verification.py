@@ -211,6 +211,25 @@ def test_no_later_draft_revives_a_prefix(op: OpUnderTest, seed: int) -> None:
     assert_same("no draft is accepted", [0] * requests.requests, got)
 
 
+@case("BLK-12", check="an impossible draft between possible ones", step=[1, 2, 3])
+def test_a_later_impossible_draft_ends_what_passes(op: OpUnderTest, seed: int, step: int) -> None:
+    """Both models give it the probability 0 and are equal, so that all drafts before it pass and none after it.
+
+    One of 33 tokens is impossible in its row; 32 equal ones make p and q equal in any arithmetic.
+    """
+    requests = batch(seed, "ragged", vocab=33, temperature=1.0)
+    requests.target_logits[:] = 0.0
+    requests.draft_logits[:] = 0.0  # type: ignore[index]
+    for b, state in enumerate(requests.idx_mapping):
+        if step < requests.drafts(b):
+            row = requests.row(b, step)
+            token = int(requests.draft_sampled[row + 1])
+            requests.target_logits[row, token] = requests.draft_logits[state, step, token] = -np.inf  # type: ignore[index]
+    got = verify(op, requests)["num_accepted"]
+    passing = [min(step, requests.drafts(b)) for b in range(requests.requests)]
+    assert_same("the drafts before an impossible one are accepted", passing, got)
+
+
 @case("BLK-13", vocab=[1, 2, 127, 8193, 20_000], draft=DRAFT, reach=of_vocabulary)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
     verify(op, batch(seed, "ragged", draft, vocab, temperature=1.0))

@@ -225,8 +225,12 @@ def test_the_hundredth_call_of_each_dtype(op: OpUnderTest, seed: int, subject: s
 
 @case("ANY-4", subjects=OPS, check="hundred calls of each layout")
 def test_the_hundredth_call_of_each_layout(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
-    """Calls with strides of each kind, in all tensors or in one, that are right at first are right afterwards too."""
+    """Calls with strides of each kind, in all tensors or in one, that are right at first are right afterwards too.
+
+    Without an optional input others decide more: drafts alone say what is left of a row.
+    """
     calls = [make(subject, seed, BatchShape(FEW, 9, synthetic=synthetic)) for synthetic in (False, True)]
+    absent = make(subject, seed, BatchShape(FEW, 9, draft=False))
     names = [t.name for t in op.contract.tensors]
     groups = [names, *([name] for name in names if not is_slow(engine))]
 
@@ -239,6 +243,8 @@ def test_the_hundredth_call_of_each_layout(op: OpUnderTest, engine: Engine, seed
         for i, layout in enumerate(LAYOUTS[1:])
         for j, group in enumerate(groups)
     ]
+    if any(value is None and calls[0].values[name] is not None for name, value in absent.values.items()):
+        kinds += [(absent, dict.fromkeys(group, LAYOUTS[1])) for group in groups]
     check_after_hundred_calls(op, calls[0], kinds, check_layouts)
 
 

@@ -145,3 +145,19 @@ def test_every_value_of_an_axis_is_covered() -> None:
     rows = large.covering(axes, np.random.default_rng(1))
     assert {name: {row[name] for row in rows} for name in axes} == {name: set(values) for name, values in axes.items()}
     assert len(rows) == 4
+
+
+def test_a_wrong_second_block_of_late_rows_is_seen() -> None:
+    """Rows past 65,536 have a second block with a column."""
+    op = "gather_draft_logits_and_target_argmax"
+
+    def late(**arguments: Any) -> None:
+        argmax = arguments["local_argmax"]
+        before = argmax.clone()
+        cpu.op(op)(**arguments)
+        argmax[65_536:, 1:2] += (argmax != before)[65_536:, 1:2]
+
+    check = large.test_special_values_in_large_batches
+    check(under_test(cpu.op(op), op), FAST, 1, op, 66_010, "plain")
+    with pytest.raises(Mismatch):
+        check(under_test(late, op), FAST, 1, op, 66_010, "plain")

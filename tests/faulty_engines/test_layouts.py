@@ -10,6 +10,7 @@ import torch
 from verispec.engines import registry
 from verispec.judge import LAYOUTS, SHIFTED, Mismatch, OpCall, OpUnderTest
 from verispec.reference import contracts, cpu
+from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler import test_every_op_layouts as layouts
 from verispec.suites.sampler._calls import BatchShape, make
 from verispec.suites.sampler.test_every_op import check
@@ -64,3 +65,20 @@ def test_aligned_reads_are_seen() -> None:
     layouts.test_the_address_of_one_tensor(OpUnderTest(contracts.load(OP), cpu.op(OP)), engine, 1, OP)
     with pytest.raises(Mismatch, match=r"draft_probs_ptr (float32 )?shifted\)"):
         layouts.test_the_address_of_one_tensor(OpUnderTest(contracts.load(OP), at_even_addresses), engine, 1, OP)
+
+
+def test_strides_that_are_ignored_after_a_hundred_calls_are_seen() -> None:
+    """Without draft logits the drafts say what is left of a row; with them hardly anything depends on theirs."""
+    op, left = "residual_resample", [100]
+
+    def forgetful(**arguments: Any) -> None:
+        left[0] -= 1
+        drafts = arguments["draft_sampled"]
+        if left[0] < 0:
+            drafts = torch.as_strided(drafts, drafts.shape, (1,))
+        cpu.op(op)(**{**arguments, "draft_sampled": drafts})
+
+    engine, check_calls = registry.resolve("reference"), every_op.test_the_hundredth_call_of_each_layout
+    check_calls(OpUnderTest(contracts.load(op), cpu.op(op)), engine, 1, op)
+    with pytest.raises(Mismatch):
+        check_calls(OpUnderTest(contracts.load(op), forgetful), engine, 1, op)

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +54,19 @@ def test_choice_meets_every_value_of_the_last_parameter(values: int) -> None:
     """An even step through the grid would meet one of them alone."""
     cases = [f"sampler/op:C-1:n={n};rule={rule}" for n in range(8) for rule in range(values)]
     assert {case[-1] for case in measured.chosen(cases, 8)} == set(map(str, range(values)))
+
+
+def test_choice_meets_every_test_of_a_clause() -> None:
+    """A hash alone would draw most cases from the test with most parameters."""
+    grid = [f"sampler/op:C-1:n={n};rule={rule}" for n in range(20) for rule in range(5)]
+    single = [f"sampler/op:C-1:{more}" for more in ("check=ties", "check=late;n=3", "check=late;n=9", "vocab=5")]
+    found = measured.chosen([*grid, *single, "sampler/op:C-1"], 5)
+    tests = [measured.test_of(case) for case in found]
+    assert sorted(tests) == sorted({measured.test_of(case) for case in [*grid, *single, "sampler/op:C-1"]})
+    assert measured.test_of("sampler/op:C-1:check=a: b;n=3") == "sampler/op:C-1:check=a: b:n"
+    assert measured.test_of("a.py::f[1]") == "a.py::f"
+    early = measured.spread_over_tests([*grid, *single], lambda case: True)[:9]
+    assert {measured.test_of(case) for case in early} >= set(map(measured.test_of, single))
 
 
 def test_after_crashes_other_clauses_come_first() -> None:
@@ -120,22 +134,43 @@ def test_clauses_of_every_op_come_after_the_own_ones(layer: str) -> None:
     """They cost most, and what the own ones kill meets none of them."""
     mutants = [Mutant(layer, "gumbel_sample", 1, 1, "", "", "", "", 1, ("gumbel_sample",))]
     plan = CampaignPlan(LAYERS[layer])
-    commands = [command_of(plan, Path("job"), mutants, own_clauses=own) for own in campaign.rounds(LAYERS[layer])]
+    rounds = campaign.rounds(plan)
+    commands = [command_of(plan, Path("job"), mutants, own_clauses=one.own_clauses) for one in rounds]
     every = [[Path(part).stem.startswith("test_every_op") for part in command] for command in commands]
-    assert [any(round) for round in every] == ([False, True] if LAYERS[layer].op_files else [False])
+    assert [any(round) for round in every] == ([False, True, True] if LAYERS[layer].op_files else [False, False])
 
 
-@pytest.mark.parametrize("kills_alone", [True, False])
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({}, [(4, 3.0), (4, 3.0), (0, 30.0)]),
+        ({"per_clause": 2, "slowest": 1.5}, [(2, 1.5), (2, 1.5)]),
+        ({"per_clause": 6, "slowest": 3.0}, [(4, 3.0), (4, 3.0), (6, 3.0)]),
+        ({"chosen": frozenset("m")}, [(0, 30.0), (0, 30.0)]),
+    ],
+)
+def test_what_quick_cases_leave_meets_all_within_the_limits(
+    options: dict[str, Any], limits: list[tuple[int, float]]
+) -> None:
+    """The limits of a plan are never passed, and survivors that are tested again have met quick cases."""
+    rounds = campaign.rounds(replace(CampaignPlan(LAYERS["cpp"]), **options))
+    assert [(one.per_clause, one.slowest) for one in rounds] == limits
+    assert [one.number for one in rounds if not one.is_last] == list(range(len(limits) - 1))
+
+
+@pytest.mark.parametrize("is_last", [False, True])
 def test_a_mutant_that_meets_more_cases_later_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, kills_alone: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_last: bool
 ) -> None:
     job = FakeJob()
     job.mutants = [result(verdict, line).mutant for line, verdict in enumerate(Verdict)]
-    job.out, job.processes, job.baseline, job.slowest, job.kills_alone = tmp_path / "out", 1, {}, 9.0, kills_alone
+    job.out, job.processes, job.baseline, job.slowest = tmp_path / "out", 1, {}, 9.0
+    job.round, job.is_last = 1, is_last
+    job.out.write_text('{"type": "header"}\n')
     verdicts = iter(Verdict)
 
     class FakeState:
-        cases = ()
+        cases, records = (), ()
 
         def __init__(self, mutant: Mutant, *_: object) -> None:
             self.mutant = mutant
@@ -145,12 +180,30 @@ def test_a_mutant_that_meets_more_cases_later_stays_open(
 
     monkeypatch.setattr(plugin, "_State", FakeState)
     plugin._judge(job, {})
-    lines = job.out.read_text()
-    job.out.write_text('{"type": "header"}\n' + lines)
     decided = {Verdict.KILLED, Verdict.KILLED_ELSEWHERE, Verdict.INVALID}
-    assert {found.verdict for found in results.read([job.out])} == (decided if kills_alone else set(Verdict))
-    counts = [len(results.done(job.out, own_clauses=own_clauses)) for own_clauses in (True, False)]
-    assert counts == [len(Verdict), len(decided) if kills_alone else len(Verdict)]
+    assert {found.verdict for found in results.read([job.out])} == (set(Verdict) if is_last else decided)
+    counts = [len(results.done(job.out, number)) for number in (0, 1, 2, None)]
+    assert counts == [len(Verdict)] * 2 + [len(Verdict) if is_last else len(decided)] * 2
+
+
+def test_a_later_round_meets_other_cases_alone(tmp_path: Path) -> None:
+    """A crash of an earlier one is not forgotten, and a mutant that met a case then was reached."""
+    mutant = Mutant("cpp", "a.cpp", 1, 1, "constant", "1", "2", "1", 0, ("op",))
+    times = dict.fromkeys(CASES, 1.0)
+    records = [{"case": CASES[0], "outcome": "crash", "seconds": 1.0}, {"case": CASES[3], "outcome": "pass"}]
+    file = tmp_path / "sample.jsonl"
+    results.begin(file, CampaignPlan(LAYERS["cpp"]), 9, 9)
+    with file.open("a") as out:
+        out.write(json.dumps({"type": "open", "id": mutant.id, "round": 0, "records": records}) + "\n")
+    earlier = results.open_records(file)[mutant.id]
+    state = plugin._State(mutant, FakeJob(), {0: CASES}, times, {}, earlier)
+    assert sorted(state.cases) == [case for case in CASES if case not in (CASES[0], CASES[3])]
+    state.take([{"case": case, "outcome": "pass"} for case in state.cases])
+    found = state.result()
+    assert (found.verdict, found.case, found.cases) == (Verdict.CRASHED, CASES[0], len(CASES))
+    none_left = plugin._State(mutant, FakeJob(), {0: [CASES[3]]}, times, {}, records[1:])
+    assert none_left.result().verdict == Verdict.SURVIVED
+    assert plugin._State(mutant, FakeJob(), {}, times, {}).result().verdict == Verdict.NOT_REACHED
 
 
 def result(verdict: Verdict, line: int, layer: str = "config") -> MutantResult:
@@ -186,7 +239,7 @@ def test_listed_mutants_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(campaign, "prepare", lambda plan: campaign.Campaign(plan, 2, [plain, known]))
     ran: list[Mutant] = []
 
-    def judge(prepared: campaign.Campaign, path: Path, done: frozenset[str], *, own_clauses: bool) -> list[str]:
+    def judge(prepared: campaign.Campaign, path: Path, round_: campaign.Round, done: frozenset[str]) -> list[str]:
         left = [mutant for mutant in prepared.mutants if mutant.id not in done]
         ran.extend(left)
         with path.open("a") as out:

@@ -219,6 +219,21 @@ def test_faults_that_cannot_act_are_not_made() -> None:
     assert triggers("out") == {"always", "repeated"}, "before the region"
 
 
+HEADERS = """
+constexpr int64_t kShared = 64;
+class Tiles {
+  static constexpr int64_t kOwn = 64;
+};
+"""
+
+
+@pytest.mark.parametrize(("name", "acts"), [("kShared", False), ("kOwn", True), ("kElsewhere", True)])
+def test_a_constant_of_a_header_ends_a_loop(name: str, acts: bool) -> None:
+    source = f"void fill(int64_t* out) {{\n  for (int64_t x = 0; x < {name}; ++x) out[x] = 3 * x;\n}}\n"
+    site = next(s for s in operators_cpp.sites(source.encode(), HEADERS) if s.before == "3 * x")
+    assert ("element >= 1024" not in site.alternatives[0].never) == acts
+
+
 def test_a_lambda_belongs_to_the_loops_around_it() -> None:
     site = next(s for s in operators_cpp.sites(REGION.encode()) if s.before == "4 * d")
     assert site.loops == ("d", "x")
@@ -250,6 +265,14 @@ def test_no_loop_without_an_end_is_made() -> None:
     found = cpp(ENDLESS)["condition"]
     assert {("b < rows", "false"), ("c < rows", "true")} <= found
     assert not {("b < rows", "true"), ("d < rows", "true")} & found
+
+
+def test_no_remainder_of_zero_is_made() -> None:
+    """It ends the process wherever it acts, and so tells nothing about cases."""
+    texts = ("n % 2", "n % 1", "2 % n", "n / 2")
+    found = [cpp(f"int64_t at(int64_t n) {{ return {text}; }}")["constant"] for text in texts]
+    all_ = {("2", "3"), ("2", "1"), ("2", "0")}
+    assert found == [{("2", "3"), ("2", "1")}, {("1", "2")}, all_, all_]
 
 
 def test_an_entry_may_name_a_function_or_a_column() -> None:

@@ -23,7 +23,7 @@ def mutants(
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 1,
     op: Annotated[str, typer.Option(help="Only mutants of this op or source file, named without its ending.")] = "",
     processes: Annotated[int, typer.Option("-n", min=0, help="Processes; 0 takes all cores.")] = 0,
-    limit: Annotated[float, typer.Option(min=0.1, help="Processor seconds of cases per mutant.")] = 90.0,
+    limit: Annotated[float, typer.Option(min=0.1, help="Processor seconds of cases per mutant and round.")] = 90.0,
     per_clause: Annotated[int, typer.Option(min=0, help="Cases of each clause to use; 0 uses all.")] = 0,
     slowest: Annotated[
         float, typer.Option(min=0.1, help="Omit cases that use more processor seconds than this without a mutant.")
@@ -44,8 +44,9 @@ def mutants(
 ) -> None:
     """Generate mutants of the reference engine and score the suites that test it.
 
-    Each mutant runs in a process of its own against the cases that reach it, until one fails. A crash alone does not
-    count as a kill. Mutants of the reviewed list count as equivalent and do not run.
+    Each mutant runs in a process of its own against the cases that reach it, until one fails. A few quick cases of each
+    clause come first. What they leave meets all cases within the limits. A crash alone does not count as a kill.
+    Mutants of the reviewed list count as equivalent and do not run.
 
     Exit codes: 0 the score reaches its targets, 1 it does not, 2 usage.
 
@@ -77,9 +78,8 @@ def mutants(
             if not listed:
                 results.skip_listed(path, prepared.mutants)
             left_out: set[str] = set()
-            for own_clauses in campaign.rounds(plan.layer):
-                done = results.done(path, own_clauses=own_clauses)
-                left_out |= set(campaign.judge(prepared, path, done, own_clauses=own_clauses))
+            for round_ in campaign.rounds(plan):
+                left_out |= set(campaign.judge(prepared, path, round_, results.done(path, round_.number)))
             if left_out:
                 typer.echo(
                     f"{len(left_out)} cases fail without a mutant and are left out, one is {min(left_out)}", err=True

@@ -32,6 +32,11 @@ SLOWEST = 30.0
 
 Cases that killed 230 mutants took up to 15, and one of 600 would hold up a measurement for ten minutes.
 """
+QUICK_CASES, QUICK = 4, 3.0
+"""Cases of each clause, and processor seconds of each of them, for all rounds but the last.
+
+They kill nine mutants of ten. The last round measures the other cases, for the ops of those that are left alone.
+"""
 MOST_FAILING = 0.02
 """Share of the cases that may fail without a mutant. With more the engine is broken, or lacks what most cases need."""
 
@@ -72,6 +77,25 @@ class CampaignPlan:
     def jobs(self) -> int:
         """Number of processes."""
         return self.processes or os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A pass through the mutants that no case has failed before.
+
+    Attributes:
+        number: number of the round, from 0.
+        own_clauses: True leaves out the clauses of every op.
+        per_clause: cases of each clause that are used at most; 0 uses all.
+        slowest: processor seconds of the slowest case that is used.
+        is_last: True if what no case fails is a survivor.
+    """
+
+    number: int
+    own_clauses: bool
+    per_clause: int
+    slowest: float
+    is_last: bool
 
 
 @dataclass(slots=True)
@@ -153,18 +177,26 @@ def _source_root(layer: Layer) -> Path:
     return root
 
 
-def rounds(layer: Layer) -> tuple[bool, ...]:
-    """Return for each round of a campaign whether mutants meet the clauses of their own ops alone.
+def rounds(plan: CampaignPlan) -> tuple[Round, ...]:
+    """Return the rounds of a campaign, each of which meets what the rounds before it left.
 
-    The clauses of every op cost most, above all in Triton's interpreter. Only what the own ones leave meets them.
+    The clauses of every op cost most, above all in Triton's interpreter, so that those of the mutated op come first.
+    A few quick cases of each clause come before all others. Chosen mutants have met these.
     """
-    return (True, False) if layer.op_files else (False,)
+    few = min(plan.per_clause or QUICK_CASES, QUICK_CASES)
+    quick = (few, min(plan.slowest, QUICK))
+    full = (plan.per_clause, plan.slowest)
+    own = [True, False] if plan.layer.op_files else [False]
+    passes = [(own_clauses, *(full if plan.chosen else quick)) for own_clauses in own]
+    if passes[-1] != (False, *full):
+        passes.append((False, *full))
+    return tuple(Round(number, *limits, number == len(passes) - 1) for number, limits in enumerate(passes))
 
 
-def judge(campaign: Campaign, out: Path, done: Collection[str] = (), *, own_clauses: bool = False) -> list[str]:
+def judge(campaign: Campaign, out: Path, round_: Round, done: Collection[str] = ()) -> list[str]:
     """Test the mutants whose ids are not in `done`, and append each result to `out` at once.
 
-    With `own_clauses` the clauses of every op are left out, and the result of a mutant that no case fails is open.
+    Unless `round_` is the last, the result of a mutant that no case fails is open.
 
     Returns:
         The cases that were left out, because they fail without a mutant.
@@ -176,9 +208,9 @@ def judge(campaign: Campaign, out: Path, done: Collection[str] = (), *, own_clau
     if not left:
         return []
     baseline = _baseline(campaign)
-    _pytest(campaign, left, baseline, baseline, own_clauses=own_clauses, measuring=True)
+    _pytest(campaign, left, baseline, baseline, round_, measuring=True)
     failing = _few_failing(measured.read(baseline))
-    _pytest(campaign, left, out, baseline, own_clauses=own_clauses)
+    _pytest(campaign, left, out, baseline, round_)
     return failing
 
 
@@ -224,8 +256,8 @@ def _pytest(
     mutants: Sequence[Mutant],
     out: Path,
     baseline: Path,
+    round_: Round,
     *,
-    own_clauses: bool,
     measuring: bool = False,
 ) -> None:
     """Run one pytest process that tests `mutants`, or that completes the baseline of the cases that they meet."""
@@ -239,9 +271,10 @@ def _pytest(
             "mutants": [m.to_json() for m in mutants],
             "baseline": str(baseline),
             "measuring": measuring,
-            "kills_alone": own_clauses,
-            "per_clause": plan.per_clause,
-            "slowest": plan.slowest,
+            "round": round_.number,
+            "is_last": round_.is_last,
+            "per_clause": round_.per_clause,
+            "slowest": round_.slowest,
             "extension": str(campaign.extension or ""),
             "count": campaign.count,
             "limit": plan.limit,
@@ -250,7 +283,7 @@ def _pytest(
         job.write_text(json.dumps(data))
         log = Path(name) / "log"
         with log.open("wb") as stream:
-            command = command_of(plan, job, mutants, own_clauses=own_clauses)
+            command = command_of(plan, job, mutants, own_clauses=round_.own_clauses)
             before = len(progress.records_of(out))
             process = subprocess.Popen(
                 command, env=_environment(plan), stdin=subprocess.DEVNULL, stdout=stream,

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,8 +56,17 @@ def clause(case: str) -> str:
     return case.partition("[")[0] if "::" in case else ":".join(case.split(":")[:2])
 
 
+def test_of(case: str) -> str:
+    """Return the part of a case id that its test has in all cases: op, clause, check and the names of parameters."""
+    if "::" in case:
+        return clause(case)
+    op, name, *more = case.split(":", 2)
+    fields = more[0].split(";") if more else []
+    return ":".join([op, name, *(f if f.startswith("check=") else f.partition("=")[0] for f in fields)])
+
+
 def chosen(cases: Iterable[str], per_clause: int) -> list[str]:
-    """Return up to `per_clause` cases of each clause of each op.
+    """Return up to `per_clause` cases of each clause of each op, of as many of its tests as that allows.
 
     They are drawn by a hash of their ids: steps through a grid of parameters would meet one value of the last alone.
     """
@@ -65,9 +75,17 @@ def chosen(cases: Iterable[str], per_clause: int) -> list[str]:
         by_clause.setdefault(clause(case), []).append(case)
     found = []
     for group in by_clause.values():
-        drawn = set(sorted(group, key=lambda case: hashlib.sha256(case.encode()).digest())[:per_clause])
+        tests: dict[str, list[str]] = {}
+        for case in sorted(group, key=_digest):
+            tests.setdefault(test_of(case), []).append(case)
+        turns = zip_longest(*(tests[test] for test in sorted(tests, key=_digest)))
+        drawn = set(islice((case for turn in turns for case in turn if case), per_clause))
         found += [case for case in group if case in drawn]
     return found
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def compares_with_first_calls(case: str) -> bool:
@@ -98,11 +116,11 @@ def reaching(known: Mapping[str, Mapping[str, Any]]) -> dict[int, list[str]]:
 
 
 def spread_over_tests(cases: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
-    """Order cases: the quickest of each clause first, then the second of each; own cases before others."""
+    """Order cases: the quickest of each test first, then others of each; own cases before others."""
     rank: dict[str, int] = {}
     ranked = []
     for i, case in enumerate(cases):
-        test = clause(case)
+        test = test_of(case)
         rank[test] = rank.get(test, 0) + 1
         ranked.append((not is_own(case), rank[test] // 4, i, case))
     return [case for *_, case in sorted(ranked)]

@@ -7,7 +7,7 @@ at the end (layout, width, stale state, shared buffers) are those of batched ker
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -35,9 +35,22 @@ _SKIPPED: Final = frozenset({
 _BUILT: Final = re.compile(r"^(?:NB_MODULE|void bind_\w+|const Registration )")
 
 
-def sites(source: bytes) -> list[Site]:
-    """Return all sites of a C++ file, outer ones first."""
-    return list(_Finder(source).find())
+_CONSTANT: Final = r"\b(k[A-Z]\w*) = (\d+)[,;]"
+
+
+def sites(source: bytes, headers: str = "") -> list[Site]:
+    """Return all sites of a C++ file, outer ones first.
+
+    Args:
+        source: text of the file.
+        headers: text of the headers, whose constants may end its loops.
+    """
+    return list(_Finder(source, shared_constants(headers)).find())
+
+
+def shared_constants(headers: str) -> dict[str, str]:
+    """Return the integer constants that headers define for every file; those of a class are its own."""
+    return dict(re.findall(rf"^constexpr [\w ]*{_CONSTANT}", headers, re.MULTILINE))
 
 
 def _leaves(node: Any) -> bool:
@@ -48,7 +61,7 @@ def _leaves(node: Any) -> bool:
 
 
 class _Finder:
-    def __init__(self, source: bytes) -> None:
+    def __init__(self, source: bytes, constants: Mapping[str, str]) -> None:
         import tree_sitter
         import tree_sitter_cpp
 
@@ -57,7 +70,7 @@ class _Finder:
         self._root = parser.parse(source).root_node
         # Python calls these, so that they start in thread 0.
         self._entries = set(re.findall(r"m\.def\([^,]*, &(\w+)", source.decode()))
-        self._constants: dict[str, str] = dict(re.findall(r"\b(k[A-Z]\w*) = (\d+)[,;]", source.decode()))
+        self._constants: dict[str, str] = {**constants, **dict(re.findall(_CONSTANT, source.decode()))}
 
     def find(self) -> Iterator[Site]:
         yield from self._visit(self._root, CppScope())
@@ -380,12 +393,19 @@ class _Finder:
             changed = [f"{value + 1}{suffix}", *([f"{value - 1}{suffix}"] if value else [])]
             if value > 1:
                 changed.append(f"0{suffix}")
+            if self._is_modulus(node):  # a remainder of zero only ends the process
+                changed = [new for new in changed if new != f"0{suffix}"]
         elif found := re.fullmatch(r"([\d.]+)(f?)", text):
             real = float(found[1])
             changed = [f"{new!r}{found[2]}" for new in ([real / 2, real * 2] if real else [1.0])]
         elif re.fullmatch(r"0x[\d.]+p[-+]\d+f?", text):
             changed = [f"2.0{text[-1] if text.endswith('f') else ''} * {text}"]
         yield from self._site(node, "expression", scope, [("constant", new) for new in changed])
+
+    def _is_modulus(self, node: Any) -> bool:
+        parent = node.parent
+        is_binary = parent is not None and parent.type == "binary_expression"
+        return is_binary and self._text(parent.children[1]) == "%" and parent.children[2] == node
 
     def _true(self, node: Any, scope: CppScope) -> Iterator[Site]:
         yield from self._site(node, "expression", scope, [("constant", "false")])

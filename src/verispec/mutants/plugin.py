@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from verispec.judge import Outcome
-from verispec.mutants import activation, launches, layers, measured
+from verispec.mutants import activation, launches, layers, measured, results
 from verispec.mutants.model import Mutant, MutantResult, Verdict
 from verispec.mutants.pool import CaseProcess, Limit, Pool, limit_processor_time, processor_seconds
 from verispec.run.process_tree import die_with_parent
@@ -56,8 +56,10 @@ class Job:
     slowest: float
     """Processor seconds of a case that is used."""
     measuring: bool
-    kills_alone: bool
-    """The result of a mutant that no case fails is open, since it meets more cases later."""
+    round: int
+    """Number of the round of the campaign."""
+    is_last: bool
+    """False leaves the result of a mutant that no case fails open, since it meets more cases later."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
         data["per_clause"],
         data["slowest"],
         data["measuring"],
-        data["kills_alone"],
+        data["round"],
+        data["is_last"],
     )
     job.active.prepare()
     if job.device:  # a CUDA context does not survive a fork: each process starts an engine of its own
@@ -272,6 +275,7 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     times: dict[str, float] = {name: record["seconds"] for name, record in known.items()}
     reaching = measured.reaching(known)
     kills: dict[tuple[str, str], int] = {}
+    earlier = results.open_records(job.out)
     slack = SLACK + COMPILING * bool(job.device)
 
     def limit(case: str) -> float:
@@ -282,16 +286,23 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
     states: dict[int, _State] = {}
     with job.out.open("a", encoding="utf-8") as out:
 
-        def write(result: MutantResult) -> None:
-            is_open = job.kills_alone and result.verdict not in (*KILLS, Verdict.INVALID)
-            out.write(json.dumps({"type": "open" if is_open else "mutant", **result.to_json()}) + "\n")
+        def write(state: _State) -> None:
+            result = state.result()
+            record = {"type": "mutant", **result.to_json()}
+            if result.verdict in KILLS:
+                key = (result.mutant.file, result.case)
+                kills[key] = kills.get(key, 0) + 1
+            elif not job.is_last and result.verdict != Verdict.INVALID:
+                record |= {"type": "open", "round": job.round, "records": state.records}
+            out.write(json.dumps(record) + "\n")
             out.flush()
 
         while waiting or len(pool):
             while waiting and not pool.full:
-                state = _State(waiting.pop(0), job, reaching, times, kills)
+                mutant = waiting.pop(0)
+                state = _State(mutant, job, reaching, times, kills, earlier.get(mutant.id, ()))
                 if not state.cases:
-                    write(state.result())
+                    write(state)
                     continue
                 child = _fork(job, items, state.cases, limit, state.mutant, state.ends_process)
                 states[child.pipe] = state
@@ -304,11 +315,7 @@ def _judge(job: Job, items: dict[str, pytest.Item]) -> None:
                     states[again.pipe] = state
                     pool.add(again)
                     continue
-                result = state.result()
-                if result.verdict in KILLS:
-                    key = (result.mutant.file, result.case)
-                    kills[key] = kills.get(key, 0) + 1
-                write(result)
+                write(state)
 
 
 class _State:
@@ -321,8 +328,10 @@ class _State:
         reaching: dict[int, list[str]],
         times: dict[str, float],
         kills: dict[tuple[str, str], int],
+        earlier: Sequence[dict[str, Any]] = (),
     ) -> None:
         self.mutant = mutant
+        self._earlier = earlier
         self._results: list[dict[str, Any]] = []
         self._began = time.monotonic()
         self._invalid = ""
@@ -330,6 +339,7 @@ class _State:
             cases = launches.cases_of(mutant, job.layer, job.baseline, times)
         else:
             cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
+        cases = set(cases).difference(record["case"] for record in earlier)
 
         self.is_late = mutant.trigger == "repeated"
 
@@ -347,6 +357,11 @@ class _State:
                 continue
             self.cases.append(case)
             spent += times[case]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records of all cases that the mutant has met, in earlier rounds too."""
+        return [*self._earlier, *self._results]
 
     def is_own(self, case: str) -> bool:
         """Return True if a case tests a clause of the mutated op, or of any op for a layer without ops."""
@@ -379,14 +394,15 @@ class _State:
         return [] if "" in done else measured.left_after(self.cases, done, [r["case"] for r in bad["crash"]])
 
     def result(self) -> MutantResult:
-        failed = next((r for r in self._results if r["outcome"] == "fail"), None)
-        bad = [r for r in self._results if r["outcome"] in ("crash", "timeout", "error")]
+        records = self.records
+        failed = next((r for r in records if r["outcome"] == "fail"), None)
+        bad = [r for r in records if r["outcome"] in ("crash", "timeout", "error")]
         reason = ""
         if self._invalid:
             verdict, case, reason = Verdict.INVALID, "", self._invalid
         elif failed and "CompilationError" in str(failed.get("reason", "")):
             verdict, case, reason = Verdict.INVALID, failed["case"], str(failed["reason"])
-        elif not self.cases:
+        elif not self.cases and not records:
             verdict, case = Verdict.NOT_REACHED, ""
         elif failed:
             case = failed["case"]
@@ -398,4 +414,4 @@ class _State:
             reason = f"{self.left_out} more cases reach it" if self.left_out else ""
         seconds = round(time.monotonic() - self._began, 3)
         crashes = [f"{r['outcome']} {r['case']}" for r in bad]
-        return MutantResult(self.mutant, verdict, case, len(self._results), seconds, reason, crashes)
+        return MutantResult(self.mutant, verdict, case, len(records), seconds, reason, crashes)

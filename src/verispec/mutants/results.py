@@ -66,7 +66,7 @@ def survivors_of(path: Path, layer: str) -> frozenset[str]:
 
 def skip_listed(path: Path, mutants: Iterable[Mutant]) -> None:
     """Append a result for each mutant that the reviewed list calls equivalent and that has none, so that none runs."""
-    already, entries = done(path, own_clauses=False), score.reviewed()
+    already, entries = done(path), score.reviewed()
     with path.open("a", encoding="utf-8") as stream:
         for mutant in mutants:
             entry = score.entry_of(mutant, entries)
@@ -81,10 +81,16 @@ def read(paths: Iterable[Path]) -> list[MutantResult]:
     return list(found.values())
 
 
-def done(path: Path, *, own_clauses: bool) -> frozenset[str]:
-    """Return the ids of the mutants with a result; with `own_clauses` also those of the ones with an open result."""
-    kinds = ("mutant", "open") if own_clauses else ("mutant",)
-    return frozenset(line["id"] for line in _lines(path) if line.get("type") in kinds)
+def done(path: Path, number: int | None = None) -> frozenset[str]:
+    """Return the ids of the mutants with a result, and of those that round `number` or a later one left open."""
+    open_ = [line for line in _lines(path) if line.get("type") == "open"]
+    decided = frozenset(line["id"] for line in _lines(path) if line.get("type") == "mutant")
+    return decided | {line["id"] for line in open_ if number is not None and line.get("round", 0) >= number}
+
+
+def open_records(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the records of the cases that each mutant with an open result has met."""
+    return {line["id"]: line.get("records", []) for line in _lines(path) if line.get("type") == "open"}
 
 
 def command_of(path: Path) -> str:

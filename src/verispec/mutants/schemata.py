@@ -182,7 +182,8 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     users = _users(csrc)
     ops = set(contracts.names())
     files = [p for p in sorted(csrc.iterdir()) if ops & set(users[p.name])]
-    found = {path.name: operators_cpp.sites(path.read_bytes()) for path in files}
+    headers = "\n".join(path.read_text(encoding="utf-8") for path in sorted(csrc.glob("*.h")))
+    found = {path.name: operators_cpp.sites(path.read_bytes(), headers) for path in files}
     count = number_alternatives(found)
     digest = hashlib.sha256(PRELUDE.encode() + cmake_lists.read_bytes())
     for path in sorted(csrc.iterdir()):
