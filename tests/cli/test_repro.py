@@ -13,7 +13,6 @@ from judging import importable
 
 from verispec import exits
 from verispec.cli import main
-from verispec.report.case import SHOWN
 from verispec.run import captured_call
 
 WS_9 = "sampler/whole_sampler:WS-9:draft=present;limits=none;batch=mixed"
@@ -56,16 +55,6 @@ def test_a_generation_shows_its_options_and_requests(repro: Repro) -> None:
     assert "logprobs_mode=processed" in out
     assert re.search(r"request 1 +prompt of \d+ tokens, .*logprobs=\d", out)
     assert "logit_bias={}" not in out
-
-
-def test_long_lists_are_cut_like_arrays(repro: Repro) -> None:
-    """A statistical case has thousands of requests: their tokens filled the terminal."""
-    _, out, _ = repro(LAW, "--engine", "own_samplers:Correct")
-    tokens = next(line for line in out.splitlines() if line.startswith("  tokens "))
-    shown, more = tokens.split(" ... ")
-    assert len(json.loads(shown.removeprefix("  tokens "))) == SHOWN
-    # Without seeds, the batch that decides is a small one at times.
-    assert re.fullmatch(r"\(\d+ in all; --full shows them\)", more)
 
 
 def test_full_prints_every_element(repro: Repro) -> None:

@@ -19,7 +19,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from verispec.expectations import Expectation
 from verispec.reference.contracts import names
-from verispec.report.case import case_lines
+from verispec.report.case import SHOWN, case_lines
 from verispec.report.diff import compare, text_lines
 from verispec.report.github import as_github
 from verispec.report.junit import RUN, as_junit
@@ -245,6 +245,15 @@ def test_no_control_character_of_an_engine_reaches_a_case_or_a_difference() -> N
     lines = [*case_lines(record, header), *case_lines(other, header), *text_lines(compare(base, head))]
     assert [line for line in lines if not line.isprintable()] == []
     assert r"a\x1b]0;title\x07" in "".join(lines)
+
+
+@pytest.mark.parametrize(("number", "more"), [(SHOWN, ""), (SHOWN + 1, " ... (17 in all; --full shows them)")])
+def test_long_lists_are_cut_like_arrays(number: int, more: str) -> None:
+    """A statistical case has thousands of requests: their tokens filled the terminal."""
+    tokens = list(range(number))
+    record = Record(f"{EXPAND}:EXP-1", "pass", detail={"outputs": {"tokens": {"value": tokens}}})
+    line = next(line for line in case_lines(record, HEADER) if line.startswith("  tokens "))
+    assert line == f"  tokens  {tokens[:SHOWN]}{more}"
 
 
 def test_junit_states_every_case() -> None:
