@@ -51,7 +51,10 @@ def test_calls_of_its_clauses_in_large_batches(op: OpUnderTest, engine: Engine, 
 
 
 def groups_of(op: OpUnderTest, seed: int) -> tuple[list[Group], Undecided | None]:
-    """Return groups of calls of the op's clauses that can be joined, the largest first, and the first refusal."""
+    """Return groups of calls of the op's clauses that can be joined, the largest first.
+
+    The second result is the first refusal.
+    """
     compare = make(op.contract.name, seed, BatchShape()).compare
     known = {function.__qualname__ for function in compare.values()}
     calls = [c for c in calls_of(op.contract.name, seed) if known >= {f.__qualname__ for f in c.compare.values()}]

@@ -247,7 +247,9 @@ def test_no_control_character_of_an_engine_reaches_a_case_or_a_difference() -> N
     assert r"a\x1b]0;title\x07" in "".join(lines)
 
 
-@pytest.mark.parametrize(("number", "more"), [(SHOWN, ""), (SHOWN + 1, " ... (17 in all; --full shows them)")])
+@pytest.mark.parametrize(
+    ("number", "more"), [(SHOWN, ""), (SHOWN + 1, f" ... ({SHOWN + 1} in all; --full shows them)")]
+)
 def test_long_lists_are_cut_like_arrays(number: int, more: str) -> None:
     """A statistical case has thousands of requests: their tokens filled the terminal."""
     tokens = list(range(number))

@@ -83,9 +83,12 @@ def read(paths: Iterable[Path]) -> list[MutantResult]:
 
 def done(path: Path, number: int | None = None) -> frozenset[str]:
     """Return the ids of the mutants with a result, and of those that round `number` or a later one left open."""
-    open_ = [line for line in _lines(path) if line.get("type") == "open"]
-    decided = frozenset(line["id"] for line in _lines(path) if line.get("type") == "mutant")
-    return decided | {line["id"] for line in open_ if number is not None and line.get("round", 0) >= number}
+    lines = list(_lines(path))
+    decided = {line["id"] for line in lines if line.get("type") == "mutant"}
+    if number is None:
+        return frozenset(decided)
+    met = (line for line in lines if line.get("type") == "open" and line.get("round", 0) >= number)
+    return frozenset(decided.union(line["id"] for line in met))
 
 
 def open_records(path: Path) -> dict[str, list[dict[str, Any]]]:
