@@ -181,9 +181,23 @@ def test_a_mutant_that_meets_more_cases_later_stays_open(
     monkeypatch.setattr(plugin, "_State", FakeState)
     plugin._judge(job, {})
     decided = {Verdict.KILLED, Verdict.KILLED_ELSEWHERE, Verdict.INVALID}
-    assert {found.verdict for found in results.read([job.out])} == (set(Verdict) if is_last else decided)
+    assert {found.verdict for found in results.read([job.out])} == set(Verdict)
     counts = [len(results.done(job.out, number)) for number in (0, 1, 2, None)]
     assert counts == [len(Verdict)] * 2 + [len(Verdict) if is_last else len(decided)] * 2
+
+
+def test_an_interrupted_sample_does_not_score_its_kills_alone(tmp_path: Path) -> None:
+    """One mutant is killed, one has survived so far, and two of the four were not begun."""
+    file = tmp_path / "sample.jsonl"
+    results.begin(file, CampaignPlan(LAYERS["config"]), 9, 4)
+    fates = {"mutant": result(Verdict.KILLED, 1), "open": result(Verdict.SURVIVED, 2)}
+    with file.open("a") as out:
+        out.writelines(json.dumps({"type": kind, **one.to_json()}) + "\n" for kind, one in fates.items())
+    shown = CliRunner().invoke(app, ["--render", str(file), "--json"])
+    score = json.loads(shown.stdout)
+    assert (shown.exit_code, score["good"], score["layers"]["config"]["share"]) == (1, False, 0.5)
+    assert "3 drawn mutants have not met all cases yet" in shown.stderr
+    assert results.survivors_of(file, "config") == {fates["open"].mutant.id}
 
 
 def test_a_later_round_meets_other_cases_alone(tmp_path: Path) -> None:

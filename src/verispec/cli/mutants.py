@@ -88,6 +88,9 @@ def mutants(
         if list_:
             raise typer.Exit(exits.GOOD)
     found = score.Score(score.with_list(results.read(paths), score.reviewed()))
+    if waiting := results.unfinished(paths):
+        hint = "the same command with the same --out goes on"
+        typer.echo(f"{waiting:,} drawn mutants have not met all cases yet: {hint}", err=True)
     if as_json:
         print(json.dumps(found.to_json(), indent=2))
     elif as_markdown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -111,5 +111,5 @@ class MutantResult:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> MutantResult:
         """Return the result of a JSON object."""
-        fields = {k: v for k, v in data.items() if k not in ("id", "mutant", "verdict", "type")}
-        return cls(Mutant.from_json(data["mutant"]), Verdict(data["verdict"]), **fields)
+        given = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        return cls(**{**given, "mutant": Mutant.from_json(data["mutant"]), "verdict": Verdict(data["verdict"])})

@@ -76,9 +76,18 @@ def skip_listed(path: Path, mutants: Iterable[Mutant]) -> None:
 
 
 def read(paths: Iterable[Path]) -> list[MutantResult]:
-    """Return all results of `paths`; of a repeated mutant the last result counts."""
-    found = {r["id"]: MutantResult.from_json(r) for p in paths for r in _lines(p) if r.get("type") == "mutant"}
+    """Return all results of `paths`; of a repeated mutant the last result counts.
+
+    A mutant that has not met all cases yet counts as what it is so far: without it, an interrupted file would score the
+    killed ones alone.
+    """
+    found = {r["id"]: MutantResult.from_json(r) for p in paths for r in _lines(p) if r.get("type") != "header"}
     return list(found.values())
+
+
+def unfinished(paths: Iterable[Path]) -> int:
+    """Return how many of the drawn mutants of `paths` have not met all cases."""
+    return sum(_lines(path)[0]["drawn"] - len(done(path)) for path in paths)
 
 
 def done(path: Path, number: int | None = None) -> frozenset[str]:
