@@ -16,7 +16,7 @@ FLATTER = 2 / 3
 def save_tiny(folder: Path) -> dict[str, Path]:
     """Write a target, a draft model that disagrees often enough, and two more made from the target's weights.
 
-    One is close to the target, which accepts a quarter of its drafts. The likeliest token of the other is the target's
+    One is close to the target, which accepts a third of its drafts. The likeliest token of the other is the target's
     least likely.
 
     Returns:
@@ -30,7 +30,7 @@ def save_tiny(folder: Path) -> dict[str, Path]:
             if name == "close":
                 noise = torch.Generator().manual_seed(5)
                 for weight in model.parameters():
-                    weight.add_(0.02 * torch.randn(weight.shape, generator=noise))
+                    weight.add_(0.07 * torch.randn(weight.shape, generator=noise))
         model.save_pretrained(path)
     return folders
 

@@ -106,7 +106,7 @@ def test_a_chosen_k_returns_after_a_pause(load: Load, prompts: Any, draft: str) 
 def test_a_chosen_k_follows_acceptance(load: Load, tiny: dict[str, Path], accepted: str, batch: int) -> None:
     """The drafter is the target itself, or agrees with it seldom or nowhere, and costs as much.
 
-    Of the second one a quarter of the drafts are accepted: more than a few per step cost more than they save.
+    Of the second one a third of the drafts are accepted: more than a few per step cost more than they save.
     """
     drafter = tiny[{"all": "target", "few": "close", "none": "opposite"}[accepted]]
     prompts = [(1, 5, 2 + n) for n in range(batch)]
