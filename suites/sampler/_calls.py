@@ -99,6 +99,7 @@ def make(op: str, seed: int, shape: BatchShape) -> MadeCall:
 
 def _flat(rng: Rng, shape: BatchShape, greedy: float = 0.3) -> Any:
     batch = random_batch(rng, shape.counts, shape.vocab, draft=shape.draft, greedy=greedy)
+    batch.is_greedy[:1] = greedy > 0.5  # the op writes a request at least
     if shape.exact:
         n = batch.tokens
         batch.target_probs = rng.choice([0.0, 0.125, 0.25, 0.375, 0.5], size=(n, shape.vocab))
@@ -287,6 +288,8 @@ def gather_draft_logits_and_target_argmax(rng: Rng, shape: BatchShape) -> MadeCa
     from verispec.reference import contracts
 
     requests = _requests(rng, shape)
+    if not shape.draft:  # of sampled requests nothing is written then
+        requests.temperature[requests.idx_mapping[0]] = 0.0
     if shape.exact:
         requests.target_logits = np.round(requests.target_logits / 3)
     contract = contracts.load("gather_draft_logits_and_target_argmax")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from verispec.engines import Engine
-from verispec.judge import OpUnderTest
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, OpUnderTest
 from verispec.judge.statistics import assert_distribution
-from verispec.suites.sampler._trees import Array, Rng, Trees, linked
+from verispec.suites.sampler._trees import Array, Rng, Trees, linked, tokens_at
 
 PARENTS = (-1, 0, 0, 0, 1, 1, 2, 2, 3, 3)
 ROOT = (0.4, 0.3, 0.05, 0.25, 0.0)
@@ -104,12 +104,26 @@ def law_batch(rng: Rng, requests: int, drawn: str) -> tuple[Trees, dict[str, Any
 def check_law(op: OpUnderTest, trees: Trees, values: dict[str, Any]) -> None:
     """Check the first emitted token, and the second one given the first where a draft was accepted."""
     outputs = op.call(values, shapes=trees.shapes())[1]
-    path, tokens = outputs["accept_index"].astype(np.int64), outputs["predicts"]
-    first = tokens[path[:, 0]]
-    vocab = len(ROOT)
+    path, vocab = outputs["accept_index"].astype(np.int64), len(ROOT)
+    first = _possible(tokens_at(outputs["predicts"], path[:, 0]))
     assert_distribution(np.bincount(first, minlength=vocab).tolist(), ROOT, "the first token")
     accepted = outputs["accept_token_num"] > 0
-    second = tokens[path[accepted, 1]]
+    if not accepted.any():
+        raise Inconclusive("no draft was accepted, so that no second token follows one")
+    second = _possible(tokens_at(outputs["predicts"], path[accepted, 1]))
     seen = np.bincount(first[accepted] * vocab + second, minlength=vocab * vocab)
     exact = AFTER * np.bincount(first[accepted], minlength=vocab)[:, None] / accepted.sum()
     assert_distribution(seen.tolist(), exact.ravel(), "the second token, given an accepted first one")
+
+
+def _possible(tokens: Array) -> Array:
+    """Return the tokens.
+
+    Raises:
+        Mismatch: one is outside of the vocabulary.
+    """
+    outside = tokens[(tokens < 0) | (tokens >= len(ROOT))]
+    if outside.size:
+        message = f"a token is {int(outside[0])}, expected 0 to {len(ROOT) - 1}"
+        raise Mismatch(Failure(Kind.VALUE, message, "predicts", wrong=outside.size, total=tokens.size))
+    return tokens

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from verispec.judge import Failure, Kind, Mismatch
 from verispec.suites.sampler._edges import PEAKS, places_of
 from verispec.suites.sampler._special import past
 
@@ -398,5 +399,22 @@ def build_arguments(
 
 def emitted(outputs: dict[str, Array], b: int) -> Array:
     """Return the tokens that request b emits: those after each accepted node, by a verification's outputs."""
-    path = outputs["accept_index"][b, : int(outputs["accept_token_num"][b]) + 1]
-    return outputs["predicts"][path]
+    path = outputs["accept_index"][b, : max(int(outputs["accept_token_num"][b]) + 1, 0)]
+    return tokens_at(outputs["predicts"], path)
+
+
+def tokens_at(predicts: Array, path: Array) -> Array:
+    """Return the tokens after accepted nodes.
+
+    Args:
+        predicts: token after each node.
+        path: places of nodes, as an engine wrote them.
+
+    Raises:
+        Mismatch: a place is none of a node.
+    """
+    outside = path[(path < 0) | (path >= len(predicts))]
+    if outside.size:
+        message = f"the place of an accepted node is {int(outside[0])}, expected 0 to {len(predicts) - 1}"
+        raise Mismatch(Failure(Kind.VALUE, message, "accept_index", wrong=outside.size, total=path.size))
+    return predicts[path]

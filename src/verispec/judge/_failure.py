@@ -218,11 +218,14 @@ def assert_same(relation: str, expected: Any, got: Any) -> None:
     Args:
         relation: metamorphic relation between the calls, such as "a permuted batch".
         expected: values of the plain call.
-        got: values of the transformed call, of the same shape.
+        got: values of the transformed call.
 
     Raises:
-        Mismatch: some elements differ; the message shows the first one.
+        Mismatch: the shapes or some elements differ; the message shows the first one.
     """
+    if np.shape(expected) != np.shape(got):
+        message = f"{relation}: the shape is {list(np.shape(got))}, the plain call gives {list(np.shape(expected))}"
+        raise Mismatch(Failure(Kind.RELATION, message, total=int(np.size(expected))))
     wrong = np.flatnonzero(np.asarray(expected).ravel() != np.asarray(got).ravel())
     if len(wrong):
         index = [int(i) for i in np.unravel_index(wrong[0], np.shape(expected))]

@@ -49,13 +49,14 @@ class SamplerUnderTest:
         """Return the emitted tokens of `batch`, one list per request.
 
         Raises:
-            Mismatch: the sampler raised, or changed the batch.
+            Mismatch: the sampler raised, changed the batch, or emitted tokens that no step has.
             ProtocolError: the answer is not one sequence of integers per request.
         """
         self.step = batch
         self.last = (batch.named(), {})
         tokens = require_tokens(_watched(batch, self._sampler), batch)
         self.last = (batch.named(), {"tokens": tokens})
+        _require_possible(tokens, batch)
         return tokens
 
     def trace(self, batch: SamplerBatch) -> Trace:
@@ -77,6 +78,7 @@ class SamplerUnderTest:
             f"{field}[{b}]": getattr(drawn, field) for b, drawn in draws.items() for field in ("uniform", "noise")
         }
         self.last = (batch.named() | samples, {"tokens": trace.tokens})
+        _require_possible(trace.tokens, batch)
         return trace
 
     def draft_and_verify(self, batch: SamplerBatch, draft_logits: torch.Tensor) -> DraftedTokens:
@@ -102,6 +104,7 @@ class SamplerUnderTest:
         self.last = (inputs, {})
         drafted = require_drafted(_watched(batch, lambda given: method(given, draft_logits.clone())), batch)
         self.last = (inputs, {"draft_token_ids": drafted.draft_token_ids, "tokens": drafted.tokens})
+        _require_possible(drafted.tokens, batch)
         return drafted
 
     def process_and_verify(
@@ -131,7 +134,24 @@ class SamplerUnderTest:
         answer = _watched(batch, lambda given: method(given, list(map(copied_context, contexts)), logprobs_mode))
         processed = require_processed(answer, batch, contexts)
         self.last = (inputs, {"tokens": processed.tokens})
+        _require_possible(processed.tokens, batch)
         return processed
+
+
+def _require_possible(tokens: list[list[int]], batch: SamplerBatch) -> None:
+    """Check what holds of every step: each request emits at most one token more than drafts, one of the vocabulary.
+
+    Raises:
+        Mismatch: a request emits no token, too many, or one that no row has.
+    """
+    vocabulary = batch.vocab_size
+    for b, (emitted, drafts) in enumerate(zip(tokens, batch.counts, strict=True)):
+        if not 0 < len(emitted) <= drafts + 1:
+            message = f"request {b} emits {len(emitted)} tokens after {drafts} drafts, expected 1 to {drafts + 1}"
+            raise Mismatch(Failure(Kind.VALUE, message, "tokens"))
+        if min(emitted) < 0 or max(emitted) >= vocabulary:
+            message = f"request {b} emits {list(emitted)}, expected ids below {vocabulary}"
+            raise Mismatch(Failure(Kind.VALUE, message, "tokens"))
 
 
 def _watched(batch: SamplerBatch, call: Callable[[SamplerBatch], Answer]) -> Answer:

@@ -1,0 +1,48 @@
+"""Engines that answer with garbage fail their cases: none ends in an error, which would accuse the suites."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from judging import verdict_on
+
+from verispec.judge import Outcome
+
+OPS = (
+    "sampler/verify_tree*:V??-1:*",
+    "sampler/verify_tree*:*mode=law*",
+    "sampler/*:ANY-5$",
+    "sampler/*:ANY-1:*chains*",
+)
+SAMPLERS = (
+    "sampler/whole_sampler:WS-[67]:*",
+    "sampler/whole_sampler_limits:WS-[46]:*",
+    "sampler/whole_sampler_parameters:WS-2[23]:*",
+    "sampler/whole_sampler_seeds:WS-10:*",
+)
+
+
+@pytest.mark.parametrize("garbage", ["nothing", "largest", "smallest"])
+def test_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> None:
+    """Relations between two calls hold for some garbage, and comparisons with a small batch are not decided."""
+    monkeypatch.setenv("VERISPEC_GARBAGE", garbage)
+    ended = outcomes("garbage_engines:Ops", tmp_path, OPS)
+    assert set(ended) <= {Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS}
+    assert ended[Outcome.FAIL] > 50
+    assert ended[Outcome.PASS] < 5
+
+
+@pytest.mark.parametrize("garbage", ["nothing", "largest", "smallest", "many"])
+def test_samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> None:
+    monkeypatch.setenv("VERISPEC_GARBAGE", garbage)
+    ended = outcomes("garbage_engines:Samplers", tmp_path, SAMPLERS)
+    assert set(ended) == {Outcome.FAIL}
+    assert ended[Outcome.FAIL] > 100
+
+
+def outcomes(engine: str, folder: Path, only: tuple[str, ...]) -> Counter[Outcome]:
+    """Return the number of cases by outcome."""
+    verdict = verdict_on(engine, folder / "garbage.jsonl", only=only)
+    return Counter(verdict.counts)
