@@ -1,9 +1,10 @@
-"""Synthetic verification over hundreds of steps: each has random numbers of its own (contract GEN)."""
+"""Steps of synthetic verification: random numbers of their own, and a last token of the target (contract GEN)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,13 @@ import numpy as np
 import pytest
 
 from verispec.cases import case
+from verispec.cases.request_parameters import is_possible, processed, slack_after
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics import binomial_tail
 from verispec.reference.oracle.philox import Draw, uniform
+from verispec.suites.e2e._parameters import Setting
+from verispec.suites.e2e._reference_model import ReferenceModel
 from verispec.suites.e2e._setups import Load, require, with_steps
 from verispec.suites.e2e._tiny import save_long
 
@@ -119,8 +123,8 @@ CHANCE = 1e-13
 def test_no_step_repeats_the_numbers_of_another(load: Load, long: Path, seed: int, sampler: str | None) -> None:
     """Two steps accept as many drafts by chance alone, at one distance in steps or in tokens, or of two requests.
 
-    Eight texts of 400 tokens have 1,200 steps, and every second pair of texts has no seed. Numbers that return after 64
-    positions, or that serve two steps or two requests, give equal steps.
+    Eight texts of 400 tokens have 1,200 steps, and every second pair of texts has no seed. Two texts are
+    second samples. Numbers that return after 64 positions, or that serve two steps or two texts, give equal steps.
     """
     check_repeats(load(LOOKUP, target=long, max_num_seqs=8, **synthetic(sampler, SPREAD)), seed)
 
@@ -138,9 +142,11 @@ def test_no_step_repeats_numbers_from_before_a_preemption(
 
 def check_repeats(generator: Generator, seed: int) -> None:
     """Check that eight texts of the generator have steps of their own."""
-    asked = texts((LENGTH,) * 8, [None if n & 2 else seed % 2**31 + n for n in range(8)])
-    steps, places = [], np.full((len(asked), LENGTH), -1)
-    for n, result in enumerate(with_steps(generator.generate(asked))):
+    asked = texts((LENGTH,) * 6, [None if n & 2 else seed % 2**31 + 1000 * n for n in range(6)])
+    asked[0], asked[3] = replace(asked[0], n=2), replace(asked[3], n=2)
+    results = [sample for result in generator.generate(asked) for sample in (result, *result.samples)]
+    steps, places = [], np.full((len(results), LENGTH), -1)
+    for n, result in enumerate(with_steps(results)):
         own = [(place, accepted) for place, drafted, accepted in verifications(result) if drafted == DEPTH]
         steps.append(np.array([accepted for _, accepted in own]))
         for place, accepted in own:
@@ -179,3 +185,95 @@ def check_share(rows: Any, lag: int, what: str) -> None:
         require(
             likely, f"{equal} of {pairs} steps {what} accept as many drafts, {EQUAL:.3f} of them by chance", Kind.LAW
         )
+
+
+DEPTHS = ((1, 1, 4), (2, 3, 2), (4, 8, 1))
+"""Drafts of each step, by the number of requests in it."""
+FALLING = (0.85, 0.6, 0.4, 0.15)
+UNLIKELY = 1e-12
+
+
+@case(
+    "GEN-27",
+    target="long",
+    sampler=SAMPLERS,
+    draft="draft_model k=4",
+    batch="of other sizes",
+    reach="rejection_sample_method=synthetic, and num_speculative_tokens_per_batch_size",
+)
+def test_fewer_drafts_keep_to_the_first_rates(load: Load, long: Path, seed: int, sampler: str | None) -> None:
+    """A K for each batch size: a step of one or two drafts accepts them at the first rates, not at the last ones."""
+    lengths = (240, 420, 300, 140, 800)
+    generator = load(
+        "draft_model k=4",
+        target=long,
+        drafter=long,
+        num_speculative_tokens_per_batch_size=DEPTHS,
+        max_num_seqs=5,
+        **synthetic(sampler, FALLING),
+    )
+    asked = texts(lengths, [seed % 2**31 + n for n in range(len(lengths))])
+    results = with_steps(generator.generate(asked))
+    conditional = np.array(FALLING) / np.array([1.0, *FALLING[:-1]])
+    for depth in (1, 2, 4):
+        accepted = [a for result in results for _, drafted, a in verifications(result) if drafted == depth]
+        if len(accepted) < FEWEST // 4:
+            raise Inconclusive(f"only {len(accepted)} steps have {depth} drafts")
+        for j in range(depth):
+            reached, kept = sum(a >= j for a in accepted), sum(a > j for a in accepted)
+            rate = float(conditional[j])
+            tail = min(binomial_tail(kept, reached, rate), binomial_tail(reached - kept, reached, 1 - rate))
+            what = f"{kept} of {reached} drafts at place {j} of {depth} are accepted"
+            require(tail >= UNLIKELY, f"{what}, the rate there is {rate:.3f}", Kind.LAW)
+
+
+PARAMETERS = ("none", "penalties", "everything")
+BEHIND = 60
+"""Last tokens behind accepted drafts that a case must have seen."""
+
+
+@case("GEN-16", target="tiny", sampler=SAMPLERS, draft=[LOOKUP, DRAWN], rates="0.7 0.5 0.35", reach=REACH)
+def test_the_last_token_of_a_step_is_the_targets(
+    load: Load, tiny: dict[str, Path], seed: int, sampler: str | None, draft: str
+) -> None:
+    """Rates decide about drafts alone: the token behind accepted ones follows from the target's row there.
+
+    Requests have penalties, biases, masks and limits, or none, and every second one is greedy. Accepted drafts count as
+    output, and they are tokens that the target would hardly choose.
+    """
+    setting = replace(Setting.of(draft, tiny, ()), drafter=tiny["draft"] if draft == DRAWN else None)
+    asked = [
+        replace(request, temperature=1.3 * (n % 2), seed=seed % 2**31 + n)
+        for n, request in enumerate(
+            request for requests in zip(*map(setting.requests, PARAMETERS), strict=True) for request in requests
+        )
+    ]
+    generator = load(draft, target=setting.target, drafter=setting.drafter, **synthetic(sampler, SPREAD))
+    behind = 0
+    for n, (request, result) in enumerate(zip(asked, with_steps(generator.generate(asked)), strict=True)):
+        what = f"request {n} with {PARAMETERS[n % len(PARAMETERS)]}"
+        behind += check_last_tokens(setting.reference, request, result, what)
+    if behind < BEHIND:
+        raise Inconclusive(f"only {behind} steps accept a draft and emit one more token")
+
+
+def check_last_tokens(model: ReferenceModel, request: GenerationRequest, result: GenerationResult, what: str) -> int:
+    """Check the last token of each step; returns how many of them are behind an accepted draft."""
+    tokens, behind, place = result.token_ids, 0, 0
+    rows = model.logits(request.prompt_token_ids, tokens)
+    slack = slack_after(model.rounding(request.prompt_token_ids, tokens), request)
+    for step in result.steps:
+        place += step.accepted
+        if place >= len(tokens):
+            break
+        token, row = tokens[place], processed(rows[place], request, tokens[:place])
+        where = f"{what} emitted {token} behind {step.accepted} accepted drafts, at position {place}"
+        require(bool(np.isfinite(row[token])), f"{where}, which its parameters forbid")
+        if request.greedy:
+            best = int(row.argmax())
+            require(bool(row[best] - row[token] <= slack), f"{where}; the target's is {best}")
+        else:
+            require(is_possible(row, request, token, slack), f"{where}, outside of its top-k or top-p")
+        behind += step.accepted > 0
+        place += 1
+    return behind
