@@ -120,7 +120,7 @@ def check_step(sampler: SamplerUnderTest, step: Step, parameter: str, *, is_long
 
 
 TOGETHER = (*MASKS, "logit bias", "penalties")
-PAIR_ROUNDS = 6
+PAIR_ROUNDS = 4
 
 
 @case("WS-22", family=FAMILIES, parameter="pairs", batch=["all greedy", "mixed"], draft=DRAFT, reach="two parameters")
