@@ -182,7 +182,7 @@ def test_rates_of_short_steps_are_those_of_the_first_drafts(batch: str, monkeypa
 
 
 def shared_by_two(values: torch.Tensor) -> torch.Tensor:
-    """Return the numbers of three drafts a request, in which two neighbours have the same ones."""
+    """Return the numbers of three drafts per request, in which two neighbours have the same ones."""
     return values.view(-1, 2, 3)[:, :1].repeat(1, 2, 1).view(-1)
 
 
