@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def verifications(result: GenerationResult) -> Iterator[tuple[int, int, int]]:
 LENGTH = 400
 SPREAD = (0.7, 0.5, 0.35)
 """Unconditional rates at which the accepted drafts of two steps are equal with a probability of 0.275."""
-EQUAL = float((np.diff([1.0, *SPREAD, 0.0]) ** 2).sum())
+EQUAL = sum((more - less) ** 2 for more, less in pairwise((1.0, *SPREAD, 0.0)))
 RUN = 26
 """Steps in a row. Some two of 1,200 runs accept the same drafts with a chance of 1e-9."""
 STEP_LAGS, PLACE_LAGS = range(1, 65), range(1, 257)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,7 @@ def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, trial:
 
 CALL = 1200
 """Requests of a call. A share of equal ones at one of 3,600 distances has a chance of `UNLIKELY`."""
-EQUAL = float((np.diff([1.0, *RATES, 0.0]) ** 2).sum())
+EQUAL = sum((more - less) ** 2 for more, less in pairwise((1.0, *RATES, 0.0)))
 UNLIKELY = 1e-13
 
 
