@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import torch
@@ -11,6 +13,10 @@ VOCAB = 8
 EOS = 0
 FLATTER = 2 / 3
 """Of the logits, so that a temperature of 2, the most that vLLM takes, leaves every token possible."""
+
+
+LONG = 1024
+"""Positions of the model that `save_long` writes; the others have 64."""
 
 
 def save_tiny(folder: Path) -> dict[str, Path]:
@@ -33,6 +39,14 @@ def save_tiny(folder: Path) -> dict[str, Path]:
                     weight.add_(0.07 * torch.randn(weight.shape, generator=noise))
         model.save_pretrained(path)
     return folders
+
+
+def save_long(model: Path, folder: Path) -> Path:
+    """Copy `model` as one of `LONG` positions; its rotary embeddings have no end. Returns its folder."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": LONG}), encoding="utf-8")
+    return folder
 
 
 def save_cycle(folder: Path) -> Path:

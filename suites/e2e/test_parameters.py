@@ -14,7 +14,8 @@ from verispec.cases import case
 from verispec.cases.request_parameters import distribution, processed
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.judge import Inconclusive, Kind
+from verispec.errors import VerispecError
+from verispec.judge import Inconclusive, Kind, Mismatch
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._logprobs import check_entries
@@ -280,6 +281,56 @@ def test_wide_limits_of_slots_keep_rare_tokens(load: Load, prompts: Any, seed: i
         law = reference_model(TARGET).distributions(request, result.token_ids)
         past = law[np.arange(len(law)), list(result.token_ids)] < -np.sort(-law, axis=1)[:, 127]
         require(bool(past.any()), f"{limits[n]}: no token of request {n} is past rank 128", Kind.LAW)
+
+
+HUGE = (2**31, 2**32 + 1, 2**40 + 3)
+"""Numbers of tokens that 32 bits make negative, 1 and 3."""
+NAMED = ("top_k", "top-k", "overflow", "too large", "out of range", "out of bounds", *map(str, HUGE))
+"""Words of an exception that refuses them."""
+
+
+@case(
+    "GEN-23",
+    parameter="top-k",
+    draft=METHODS[:2],
+    sampler=[None, "request_state"],
+    check="past 32 bits",
+    reach="a request whose top_k is above any vocabulary",
+)
+def test_a_top_k_past_32_bits_keeps_every_token(
+    load: Load, prompts: Any, seed: int, draft: str, sampler: str | None
+) -> None:
+    """Rows are almost flat at a temperature of 60, where half of the 96 tokens for each number are past rank 1,024.
+
+    An engine may refuse such a number.
+    """
+    asked = [
+        GenerationRequest(
+            prompt[:8],
+            max_tokens=48,
+            ignore_eos=True,
+            temperature=60.0,
+            seed=seed % 2**31 + n,
+            top_k=0 if n == 0 else HUGE[n % 3],
+        )
+        for n, prompt in enumerate(prompts[:7])
+    ]
+    try:
+        results = load(draft, sampler=sampler or "flat").generate(asked)
+    except VerispecError as refusal:
+        raise UnsupportedCall(str(refusal)) from refusal
+    except Mismatch as broken:
+        message = broken.failure.message
+        if broken.failure.kind is not Kind.RAISED or not any(word in message.lower() for word in NAMED):
+            raise
+        raise UnsupportedCall(f"a top_k past 32 bits: {message}") from broken
+    for first in (1, 2, 3):
+        check_share(
+            reference_model(TARGET),
+            list(zip(asked, results, strict=True))[first::3],
+            lambda rows: rows < -np.sort(-rows, axis=1)[:, 1023:1024],
+            f"tokens with a top-k of {asked[first].top_k} are past rank 1,024",
+        )
 
 
 LONG: list[dict[str, Any]] = [

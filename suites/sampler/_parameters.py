@@ -39,6 +39,8 @@ LIMITS: dict[str, dict[str, float]] = {
 """Limits of the batch that belong to a parameter; other requests of the batch have none."""
 
 
+AND = " + "
+"""Joins the names of parameters that a request has together."""
 MASKS = ("allowed ids", "bad words", "min tokens", "grammar")
 """Parameters that forbid tokens."""
 FAR = 60.0
@@ -111,7 +113,7 @@ def long_history(rng: np.random.Generator, best: Sequence[int], vocab: int) -> t
 def context_of(
     parameter: str, rng: np.random.Generator, logits: Array, count: int, *, varied: bool = True, is_long: bool = False
 ) -> RequestContext:
-    """Return a context whose `parameter` changes many of the rows `logits` [count + 1, V].
+    """Return a context whose `parameter`, or parameters with `AND` between them, change many rows `logits` [k + 1, V].
 
     If `varied`, one request in four has no output yet, and bad words have one token in some requests, more in others.
     A long output has a frequency penalty of a hundredth, so that counts above 15 still matter.
@@ -159,11 +161,13 @@ def context_of(
         "penalties and limits": PENALTIES["penalties"],
     }
     table["everything"] = table["allowed ids"] | table["bad words"] | table["logit bias"] | table["penalties"]
-    stops = tuple(sorted(set(best))) if parameter == "min tokens" else ()
-    rows = torch.from_numpy(rng.random(logits.shape) < 0.5) if parameter == "grammar" else None
+    names = parameter.split(AND)
+    stops = tuple(sorted(set(best))) if "min tokens" in names else ()
+    rows = torch.from_numpy(rng.random(logits.shape) < 0.5) if "grammar" in names else None
     if rows is not None:
         rows[:, 0] = True
-    return RequestContext(GenerationRequest(prompt, **table[parameter]), output, stops, rows)
+    given = {name: value for each in names for name, value in table[each].items()}
+    return RequestContext(GenerationRequest(prompt, **given), output, stops, rows)
 
 
 def random_step(
@@ -208,6 +212,15 @@ def random_step(
     return Step(
         replace(batch, draft_token_ids=drafts, **limits_of(parameter, special, len(counts), vocab)), contexts, special
     )
+
+
+def pairs_step(rng: np.random.Generator, pair: Sequence[str], draft: str, heat: Any) -> Step:
+    """Return a step whose every second request has two parameters, which leave a token in each row."""
+    while True:
+        step = random_step(rng, AND.join(pair), draft, heat)
+        rows = [step.row(b, j) for b in step.special for j in range(step.batch.counts[b] + 1)]
+        if all(np.isfinite(row).any() for row in rows):
+            return step
 
 
 def long_words_step(rng: np.random.Generator, draft: str, heat: Any, vocab: int = 32) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,15 +12,17 @@ import pytest
 import torch
 
 from verispec.cases import case
-from verispec.engines import Engine
+from verispec.engines import Engine, UnsupportedCall
 from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import assert_distribution
 from verispec.run.record import FAULT
 from verispec.suites.sampler._parameters import (
+    AND,
     COUNTS,
     LONG_VOCAB,
+    MASKS,
     PENALTIES,
     WRONG,
     Step,
@@ -28,6 +31,7 @@ from verispec.suites.sampler._parameters import (
     greedy_by_rule,
     long_words_step,
     outcomes,
+    pairs_step,
     random_step,
 )
 
@@ -87,25 +91,56 @@ def check_greedy(
             step = long_words_step(rng, draft, heat)
         else:
             step = random_step(rng, parameter, draft, heat, vocab=LONG_VOCAB if is_long else 32, is_long=is_long)
-        tokens = sampler.process_and_verify(step.batch, step.contexts).tokens
-        for b in np.flatnonzero(step.batch.temperature.numpy() == 0).tolist():
-            ruled = greedy_by_rule(step, b)
-            if ruled is None:
-                continue
-            expected, changed = ruled
-            if expected != tokens[b]:
-                what = f"greedy request {b} with {parameter if b in step.special else 'no parameter'}"
-                drafts = list(step.batch.draft_token_ids[b])
-                details: dict[str, Any] = {"expected": expected, "got": tokens[b], "drafts": drafts}
-                given = f"drafts {drafts}{' after a long output' if is_long else ''}{limit_of(step.contexts[b])}"
-                message = f"{what} emitted {tokens[b]}, expected {expected} ({given})"
-                # A number that is cut shows in few rows of a long output, as if it were ignored there.
-                if not is_long and (fault := fault_of(step, tokens)):
-                    message, details = f"{fault}: {message}", {**details, FAULT: fault}
-                raise Mismatch(Failure(Kind.VALUE, message, details=details))
-            behind += any(j > 0 for j in changed) if b in step.special else 0
+        behind += check_step(sampler, step, parameter, is_long=is_long)
     if not behind:
         raise Inconclusive(f"{parameter} changed no token behind an accepted draft")
+
+
+def check_step(sampler: SamplerUnderTest, step: Step, parameter: str, *, is_long: bool = False) -> int:
+    """Check the greedy requests of a step; returns how many had a token changed behind an accepted draft."""
+    tokens = sampler.process_and_verify(step.batch, step.contexts).tokens
+    behind = 0
+    for b in np.flatnonzero(step.batch.temperature.numpy() == 0).tolist():
+        ruled = greedy_by_rule(step, b)
+        if ruled is None:
+            continue
+        expected, changed = ruled
+        if expected != tokens[b]:
+            what = f"greedy request {b} with {parameter if b in step.special else 'no parameter'}"
+            drafts = list(step.batch.draft_token_ids[b])
+            details: dict[str, Any] = {"expected": expected, "got": tokens[b], "drafts": drafts}
+            given = f"drafts {drafts}{' after a long output' if is_long else ''}{limit_of(step.contexts[b])}"
+            message = f"{what} emitted {tokens[b]}, expected {expected} ({given})"
+            # A number that is cut shows in few rows of a long output, as if it were ignored there.
+            if not is_long and (fault := fault_of(step, tokens)):
+                message, details = f"{fault}: {message}", {**details, FAULT: fault}
+            raise Mismatch(Failure(Kind.VALUE, message, details=details))
+        behind += any(j > 0 for j in changed) if b in step.special else 0
+    return behind
+
+
+TOGETHER = (*MASKS, "logit bias", "penalties")
+PAIR_ROUNDS = 4
+
+
+@case("WS-22", family=FAMILIES, parameter="pairs", batch=["all greedy", "mixed"], draft=DRAFT, reach="two parameters")
+def test_every_two_parameters_combine(sampler: SamplerUnderTest, seed: int, batch: str, draft: str) -> None:
+    """Every two masks, biases and penalties of one request: neither changes what the other does.
+
+    Pairs that an engine refuses are left out.
+    """
+    rng = np.random.default_rng(seed)
+    heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
+    refusals: list[UnsupportedCall] = []
+    pairs = list(itertools.combinations(TOGETHER, 2))
+    for pair in pairs:
+        try:
+            for _ in range(PAIR_ROUNDS):
+                check_step(sampler, pairs_step(rng, pair, draft, heat), AND.join(pair))
+        except UnsupportedCall as refusal:
+            refusals.append(refusal)
+    if len(refusals) == len(pairs):
+        raise refusals[0]
 
 
 def long_cases(clause: str, parameters: list[str]) -> Test:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -87,6 +88,92 @@ def test_the_first_and_the_last_ids_have_their_probability(sampler: SamplerUnder
     exact = np.outer([1 / 2, *[1 / 12] * 6], MASSES)
     names = [f"token {token} for {given}" for given in ("no draft", *(f"draft {n}" for n in ENDS)) for token in ENDS]
     assert_distribution(seen.ravel().tolist(), exact.ravel(), "the token for a draft or none", names)
+
+
+SIZES = {"5119": (5119, 5119, 800), "67071": (67_071, 1535, 165)}
+"""Vocabulary, ids at each end that share all mass of a row, and requests.
+
+Both vocabularies end just before a multiple of 512, inside of a last tile that may have no noise of its own. The large
+one has 1,535 ids past those of 16 bits.
+"""
+OUTSIDE, RISE = -60.0, 0.02
+EXPECTED = 24.0
+"""Expected number of tokens of a part of the vocabulary from which none at all has a chance of 4e-11."""
+
+
+@case(
+    "WS-10",
+    family=[None, "request_state", "fused"],
+    size=list(SIZES),
+    check="parts of the vocabulary",
+    reach="any id",
+    quick=False,
+)
+def test_no_two_ids_share_their_noise(sampler: SamplerUnderTest, size: str) -> None:
+    """Logits that fall evenly by 0.02 in all, or rise: of two ids with the same noise only one is ever emitted.
+
+    In falling rows, the only ones of the large vocabulary, the last ids are those that are never emitted. Half of the
+    requests of the small one have a draft, whose probability is 0.
+    """
+    vocab, ends, requests = SIZES[size]
+    is_whole = ends == vocab
+    for row in even_rows(vocab, ends):
+        if is_whole:
+            row[vocab // 2] = OUTSIDE
+        drafts = [[vocab // 2] if is_whole and n % 2 else [] for n in range(requests)]
+        rows = requests + sum(map(len, drafts))
+        tokens = sampler(SamplerBatch(row.repeat(rows, 1), drafts, torch.ones(requests)))
+        for kind, has_draft in (("bonus", False), ("recovered", True)):
+            own = [ids[-1] for given, ids in zip(drafts, tokens, strict=True) if bool(given) == has_draft]
+            check_parts(row, own, kind)
+
+
+@case("WS-25", size=list(SIZES), check="parts of the vocabulary", reach="every request whose drafts are sampled")
+def test_no_two_ids_share_their_noise_in_drafting(engine: Engine, seed: int, size: str) -> None:
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(offered(engine.sampler()))
+    vocab, ends, requests = SIZES[size]
+    requests = requests // 2 if ends == vocab else 64
+    step = SamplerBatch(torch.zeros(2 * requests, vocab), [[0]] * requests, torch.ones(requests))
+    for row in even_rows(vocab, ends):
+        drafted = sampler.draft_and_verify(step, row.repeat(requests, 1)).draft_token_ids
+        check_parts(row, [token for [token] in drafted], "draft")
+
+
+def even_rows(vocab: int, ends: int) -> list[torch.Tensor]:
+    """Return logits [vocab] that fall evenly in the first and the last `ends` ids, and exclude the others.
+
+    Where these are all ids, the same logits that rise follow.
+    """
+    row = -torch.linspace(0, RISE, vocab)
+    if ends == vocab:
+        return [row, -row]
+    row[ends : vocab - ends] = OUTSIDE
+    return [row]
+
+
+def parts(vocab: int) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield masks [vocab] of parts of the ids, with their names."""
+    ids = torch.arange(vocab)
+    for size in (2**n for n in range(6, 17)):
+        yield f"the first {size} ids", ids < size
+        yield f"the ids after the last multiple of {size}", ids >= vocab - vocab % size
+    for start in range(0, vocab, 512):
+        yield f"ids {start} to {start + 511}", ids // 512 == start // 512
+    for step in (2, 3, 4, 8):
+        for rest in range(step):
+            yield f"ids that leave {rest} when divided by {step}", ids % step == rest
+
+
+def check_parts(row: torch.Tensor, tokens: list[int], kind: str) -> None:
+    """Check that a token of each part was emitted of which enough are expected."""
+    law = torch.softmax(row.double(), dim=0)
+    seen = torch.bincount(torch.tensor(tokens, dtype=torch.int64), minlength=len(row))
+    for name, mask in parts(len(row)):
+        expected = len(tokens) * float(law[mask].sum())
+        if expected >= EXPECTED and not int(seen[mask].sum()):
+            message = f"none of {len(tokens)} {kind} tokens is of {name}, {expected:.0f} are expected"
+            raise Mismatch(Failure(Kind.LAW, message))
 
 
 CHAINS, EACH_CHAIN = (2, 3, 4, 5, 6), 1200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from verispec.cases.sampling import random_sampler_batch, rows_of, target_distri
 from verispec.engines import Engine, UnsupportedCall
 from verispec.engines.protocol.sampling import Draws, SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge.statistics import binomial_tail
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.trial import Trial
 
@@ -111,6 +113,36 @@ def test_each_position_is_accepted_at_its_rate(sampler: SamplerUnderTest, trial:
             rates.add(np.full(int(reached.sum()), rate), accepted[reached] > position)
 
     trial.collect(rates.evidence, trial.size(35_000), step)
+
+
+CALL = 1200
+"""Requests of a call. A share of equal ones at one of 3,600 distances has a chance of `UNLIKELY`."""
+EQUAL = sum((more - less) ** 2 for more, less in pairwise((1.0, *RATES, 0.0)))
+UNLIKELY = 1e-13
+
+
+@case("WS-26", family=FAMILIES, batch=BATCHES, check="neighbours", reach=REACH)
+def test_no_request_has_the_numbers_of_another(sampler: SamplerUnderTest, seed: int, batch: str) -> None:
+    """Requests without a seed, at one distance in two calls, accept as many of three drafts by chance alone: 26 %.
+
+    Pairs of requests that share their numbers leave every rate as it is.
+    """
+    rng = np.random.default_rng(seed)
+    accepted = []
+    for _ in range(2):
+        step = random_sampler_batch(
+            rng, [3] * CALL, 8, temperature=temperatures(batch, CALL), draft=False, synthetic_rates=RATES
+        )
+        accepted += [len(tokens) - 1 for tokens in sampler(step)]
+    told, places = np.array(accepted), np.arange(2 * CALL)
+    for distance in range(1, CALL + 1):
+        for start in (0, distance):  # Pairs without a common request, from the first one on, then those between.
+            first = places[(places - start) // distance % 2 == 0]
+            first = first[(first >= start) & (first < len(told) - distance)]
+            equal = int((told[first] == told[first + distance]).sum())
+            if equal > EQUAL * len(first) and binomial_tail(equal, len(first), EQUAL) < UNLIKELY:
+                message = f"{equal} of {len(first)} requests accept as many drafts as the request {distance} places on"
+                raise Mismatch(Failure(Kind.LAW, message))
 
 
 COUNTS = (3, 0, 2, 5, 1, 0, 4)

@@ -120,3 +120,4 @@ few_biases = changing(logit_bias=lambda request: dict(islice(request.logit_bias.
 cold_is_greedy = changing(temperature=lambda request: request.temperature if request.temperature >= 0.3 else 0.0)
 at_most_two = changing(temperature=lambda request: min(request.temperature, 2.0))
 two_decimals = changing(temperature=lambda request: round(request.temperature, 2))
+top_k_of_32_bits = changing(top_k=lambda request: request.top_k % 2**32)

@@ -19,6 +19,7 @@ CAUGHT: dict[str, list[str]] = {
     "bound_mutants:full_chunk_samples": [
         "limits:GEN-11:draft=none;memory=blocks of 32, chunks of 24;check=around a chunk",
     ],
+    "bound_mutants:top_k_of_32_bits": ["parameters:GEN-23:draft=none;parameter=top-k;check=past 32 bits"],
     "bound_mutants:two_decimals": ["logprobs:GEN-30:draft=none;mode=processed"],
     "condition_mutants:chain_state_kept": ["greedy:GEN-14:draft=eagle3 k=5;check=chains"],
     "condition_mutants:draws_for_all": ["sampled:GEN-12:draft=draft_model k=3;memory=blocks of 32, chunks of 24"],
@@ -140,6 +141,7 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "independence_mutants:numbers_after_preemption": [
         "independence:GEN-5:draft=none;memory=preemption;check=numbers",
+        "synthetic_steps:GEN-27:target=long;draft=draft_model k=3;memory=preemption;check=repeats",
     ],
     "independence_mutants:seed_zero_is_none": [
         "independence:GEN-12:draft=none;seeds=0 and 1",
@@ -434,6 +436,21 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:false_field_ignored": [
         "greedy:GEN-14:draft=eagle3 speculators k=3;check=residual before the norm"
     ],
+    "synthetic_mutants:positions_of_six_bits": [
+        "synthetic_steps:GEN-17:target=long;sampler=request_state;draft=ngram k=5;rates=0.9 0.7 0.7 0.45 0.2",
+        "synthetic_steps:GEN-27:sampler=request_state;target=long;draft=ngram k=3;check=repeats",
+    ],
+    "synthetic_mutants:greedy_seed_zero": [
+        "synthetic_steps:GEN-17:target=long;sampler=request_state;draft=ngram k=5;rates=0.9 0.7 0.7 0.45 0.2",
+    ],
+    "synthetic_mutants:drafts_not_processed": [
+        "synthetic_steps:GEN-16:draft=draft_model k=3;target=tiny;rates=0.7 0.5 0.35",
+    ],
+    "synthetic_mutants:samples_share_acceptance": [
+        "synthetic_steps:GEN-27:sampler=request_state;target=long;draft=ngram k=3;check=repeats",
+    ],
+    "synthetic_mutants:last_rates": ["synthetic_steps:GEN-27:target=long;draft=draft_model k=4;batch=of other sizes"],
+    "synthetic_mutants:numbers_of_two_steps": ["synthetic_steps:GEN-27:target=long;draft=ngram k=3;check=repeats"],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:branches_seen": [

@@ -45,7 +45,12 @@ REASONS: tuple[tuple[str, str, str, str], ...] = (
     ("*", "none", "synthetic", "without drafts nothing is verified"),
     ("seed", "*", "block", "GEN-25 gives every request a seed; block verification has no case of one text twice"),
     ("*", "eagle3", "block", "the head's fixture has 2,048 tokens, so that no sequence of texts can be enumerated"),
-    ("*", "*", "synthetic", "synthetic acceptance does not read the rows that parameters change"),
+    (
+        "*",
+        "*",
+        "synthetic",
+        "synthetic acceptance does not read the rows that parameters change; GEN-16 has the tokens that do",
+    ),
     ("*", "suffix", "*", "drafts without probabilities, verified as those of n-grams are"),
     ("*", "draft_model parallel", "*", "drafts with probabilities, verified as those of chains are"),
     ("*", "mtp", "*", "drafts with probabilities, verified as those of an Eagle3 head are"),

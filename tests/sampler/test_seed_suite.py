@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from verispec.judge import Mismatch, SamplerUnderTest
-from verispec.reference.sampler import flat, processors, whole
+from verispec.reference.sampler import drafting, flat, processors, request_state, whole
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 from verispec.suites.sampler import test_whole_sampler_chains as chains
@@ -177,6 +177,57 @@ def counts_of_4_bits(patch: Patch) -> None:
     patch.setattr(processors, "Counter", cut)
 
 
+def noise_of_a_last_tile(patch: Patch) -> None:
+    """The ids after the last multiple of 1,024 have the noise of the first ids."""
+    for module in (flat, drafting):
+        fill = module.fill_with_noise
+
+        def again(rows: torch.Tensor, generators: Sequence[torch.Generator | None], fill: Any = fill) -> torch.Tensor:
+            fill(rows, generators)
+            last = rows.shape[1] % 1024
+            if rows.shape[1] > 4096:
+                rows[:, -last:] = rows[:, :last]
+            return rows
+
+        patch.setattr(module, "fill_with_noise", again)
+
+
+def no_even_ids(patch: Patch) -> None:
+    """Slots: of two neighbouring ids, which share their noise, the second one always wins."""
+    run = request_state.ops.run
+
+    def paired(name: str, device: torch.device, **arguments: Any) -> None:
+        if name == "residual_resample":
+            arguments["target_logits"][:, ::2] = float("-inf")
+        run(name, device, **arguments)
+
+    patch.setattr(request_state.ops, "run", paired)
+
+
+def drafts_at_1_at_most(patch: Patch) -> None:
+    """Drafts are drawn at a temperature of 1 at most; the distribution that verification gets is that of their own."""
+    draw = whole.sample_drafts
+
+    def capped(logits: torch.Tensor, temperatures: Sequence[float], generators: Any) -> Any:
+        token_ids, _ = draw(logits, [min(heat, 1.0) for heat in temperatures], generators)
+        scale = torch.tensor([heat or 1.0 for heat in temperatures])
+        return token_ids, torch.softmax(logits / scale[:, None], dim=-1)
+
+    patch.setattr(whole, "sample_drafts", capped)
+
+
+def stops_beside_bad_words(patch: Patch) -> None:
+    """With bad words, min_tokens does not count the drafts before a row."""
+    add = processors._Changes.add
+
+    def other(self: Any, row: int, history: Any, output: list[int]) -> None:
+        add(self, row, history, output)
+        if history.params.bad_words and len(history.output_token_ids) < history.params.min_tokens:
+            self.forbidden += [(row, token) for token in history.stop_token_ids]
+
+    patch.setattr(processors._Changes, "add", other)
+
+
 def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
     return SamplerUnderTest(kind())
 
@@ -200,6 +251,18 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
         (
             numbers_from_the_17th_draft,
             lambda: chains.test_tokens_of_long_chains_follow_from_the_random_numbers(under_test(), 5, "absent"),
+        ),
+        (noise_of_a_last_tile, lambda: seeds.test_no_two_ids_share_their_noise(under_test(), "5119")),
+        (noise_of_a_last_tile, lambda: seeds.test_no_two_ids_share_their_noise(under_test(), "67071")),
+        (noise_of_a_last_tile, lambda: seeds.test_no_two_ids_share_their_noise_in_drafting(ENGINE, 5, "5119")),
+        (
+            no_even_ids,
+            lambda: seeds.test_no_two_ids_share_their_noise(under_test(WholeRequestStateSampler), "5119"),
+        ),
+        (drafts_at_1_at_most, lambda: limits.test_drafts_have_the_odds_of_their_temperature(ENGINE, 5)),
+        (
+            stops_beside_bad_words,
+            lambda: parameters.test_every_two_parameters_combine(under_test(), 5, "all greedy", "absent"),
         ),
         (the_same_numbers_in_every_step, lambda: seeds.test_a_step_shares_no_random_number_with_the_next(ENGINE, 5)),
         (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),

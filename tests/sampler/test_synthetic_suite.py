@@ -179,3 +179,20 @@ def test_rates_of_short_steps_are_those_of_the_first_drafts(batch: str, monkeypa
     torch.manual_seed(5)
     with pytest.raises(Mismatch, match=r"request 0 with drafts .* emitted"):
         suite.test_certain_rates_that_end(SamplerUnderTest(WholeFlatSampler()), 5, 2, batch)
+
+
+def shared_by_two(values: torch.Tensor) -> torch.Tensor:
+    """Return the numbers of three drafts per request, in which two neighbours have the same ones."""
+    return values.view(-1, 2, 3)[:, :1].repeat(1, 2, 1).view(-1)
+
+
+@pytest.mark.parametrize("batch", ["all greedy", "all sampled"])
+def test_numbers_that_two_requests_share_are_caught(batch: str, monkeypatch: Patch) -> None:
+    """The reference passes without the fault."""
+    sampler = SamplerUnderTest(WholeFlatSampler())
+    torch.manual_seed(5)
+    suite.test_no_request_has_the_numbers_of_another(sampler, 5, batch)
+    op = {"all greedy": "rejection_greedy_sample", "all sampled": "rejection_random_sample"}[batch]
+    argument_changed(flat, op, uniform_probs_ptr=shared_by_two)(monkeypatch)
+    with pytest.raises(Mismatch, match="1 places on"):
+        suite.test_no_request_has_the_numbers_of_another(sampler, 5, batch)
