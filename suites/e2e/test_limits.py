@@ -223,19 +223,20 @@ def with_two_ends(target: Path) -> Path:
     reach="ignore_eos, and a model with two ends of sequence",
 )
 def test_ignored_ends_of_sequence_do_not_end(load: Load, tiny: dict[str, Path], draft: str) -> None:
-    """Requests that ignore the model's ends go on past both of them; every second request names one as a stop token.
+    """Requests that ignore the model's ends go on past both of them, but end at one that they name as a stop token.
 
-    Engines may keep all ends but one among the stop tokens of a request. An end that a request names ends it alone.
+    Engines may keep all ends but one among the stop tokens of a request. Others name the token that comes last.
     """
     drafter = tiny["target"] if draft != "none" else None
     generator = load(draft, target=with_two_ends(tiny["target"]), drafter=drafter)
     prompts = [(first, second, 1) for first in (1, 2, 3, 4) for second in (4, 6, 7)]
-    whole = [greedy_text(tiny["target"], prompt, 16) for prompt in prompts]
-    named = [() if n % 2 == 0 else ((EOS, OTHER_END)[n // 2 % 2],) for n in range(len(prompts))]
-    asked = [
-        GenerationRequest(prompt, max_tokens=16, ignore_eos=True, stop_token_ids=stops)
-        for prompt, stops in zip(prompts, named, strict=True)
-    ]
+    whole, asked = [], []
+    for prompt in prompts:
+        text = greedy_text(tiny["target"], prompt, 16)
+        last = max(text, key=text.index)
+        for stops in [(), *((token,) for token in dict.fromkeys((EOS, OTHER_END, last)) if token in text)]:
+            whole.append(text)
+            asked.append(GenerationRequest(prompt, max_tokens=16, ignore_eos=True, stop_token_ids=stops))
     passed = set()
     for request, text, result in zip(asked, whole, generator.generate(asked), strict=True):
         end = next((n + 1 for n, token in enumerate(text) if token in request.stop_token_ids), len(text))
