@@ -85,8 +85,19 @@ def judge_chains(draft: str, target: Path, texts: Sequence[tuple[Sequence[int], 
         judges = [reference_chain(folder, target, depth)]
     elif name == "mtp":
         judges.append(reference_chain(folder, target, depth, reads_first=True))
+    judge_by_any([(judge, depth) for judge in judges], texts)
+
+
+def judge_by_any(
+    judges: Sequence[tuple[ReferenceModel, int]], texts: Sequence[tuple[Sequence[int], GenerationResult]]
+) -> None:
+    """Check that one of several drafters, each with its depth, agrees with all texts.
+
+    Raises:
+        Mismatch: as `judge_drafts`, for the first drafter.
+    """
     found: list[Mismatch] = []
-    for judge in judges:
+    for judge, depth in judges:
         try:
             for prompt, result in texts:
                 judge_drafts(judge, prompt, result, depth)

@@ -13,7 +13,8 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, Generator
 from verispec.judge import Inconclusive
-from verispec.suites.e2e._drafts import judge_drafts, judge_of
+from verispec.suites.e2e._configured import save_configured
+from verispec.suites.e2e._drafts import judge_by_any, judge_drafts, judge_of
 from verispec.suites.e2e._head import save_own_head
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
@@ -186,6 +187,58 @@ def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own
 def test_a_head_takes_its_residual_where_its_configuration_says(load: Load, prompts: Any) -> None:
     """A field of the configuration that is false counts too, although it is true where the field is absent."""
     check_drafts(load("eagle3 speculators k=3"), longer(prompts), *judge_of("eagle3 speculators k=3", TARGET))
+
+
+@case(
+    "GEN-14",
+    draft="eagle3 k=3",
+    configuration=["rotary base", "epsilon of norms", "size of heads"],
+    reach="a head whose configuration differs from its target's",
+)
+def test_a_head_has_a_configuration_of_its_own(
+    load: Load, prompts: Any, tmp_path_factory: pytest.TempPathFactory, configuration: str
+) -> None:
+    """The same weights under another field, where an engine may read the target's."""
+    head = save_configured(tmp_path_factory.mktemp("head") / "own", DRAFTERS["eagle3"], configuration)
+    check_drafts(load("eagle3 k=3", drafter=head), longer(prompts)[1::2], reference_head(head, TARGET), 1)
+
+
+@case(
+    "GEN-14",
+    draft="eagle3 k=3",
+    configuration="layers in eagle_config",
+    reach="a head that names its layers in eagle_config",
+)
+def test_a_heads_layers_may_be_in_its_eagle_config(
+    load: Load, prompts: Any, tmp_path_factory: pytest.TempPathFactory, configuration: str = "layers in eagle_config"
+) -> None:
+    """An engine may read other layers where it finds none at the usual place.
+
+    Layers there are those whose inputs, or whose outputs, the head reads: engines differ about it.
+    """
+    folder = tmp_path_factory.mktemp("head")
+    head, other = (
+        save_configured(folder / name, DRAFTERS["eagle3"], name) for name in (configuration, "layers by their outputs")
+    )
+    chosen = longer(prompts)[1::2]
+    results = stepped(load("eagle3 k=3", drafter=head), greedy(chosen, LENGTH))
+    judge_by_any(
+        [(reference_head(folder, TARGET), 1) for folder in (head, other)], list(zip(chosen, results, strict=True))
+    )
+
+
+@case(
+    "GEN-14",
+    draft="draft_model k=3",
+    configuration=["rotary base", "scaled positions", "epsilon of norms", "size of heads", "sliding window"],
+    reach="a draft model whose configuration differs from its target's",
+)
+def test_a_draft_model_has_a_configuration_of_its_own(
+    load: Load, prompts: Any, tmp_path_factory: pytest.TempPathFactory, configuration: str
+) -> None:
+    """The same weights under another field. A window of the draft model alone bounds what it alone sees."""
+    model = save_configured(tmp_path_factory.mktemp("draft model") / "own", DRAFTERS["draft_model"], configuration)
+    check_drafts(load("draft_model k=3", drafter=model), longer(prompts)[1::2], reference_model(model), 3)
 
 
 def longer(prompts: Any) -> list[tuple[int, ...]]:

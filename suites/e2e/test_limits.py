@@ -180,10 +180,7 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
 
     A minimum of 14 tokens forbids both where the engine takes one.
     """
-    folder, other = tiny["target"].parent / "two ends", 5
-    if not folder.exists():
-        shutil.copytree(tiny["target"], folder)
-        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, other]}))
+    folder, other = with_two_ends(tiny["target"]), OTHER_END
     prompts = [(first, second, 1) for first in (1, 2, 3, 4) for second in (4, 6, 7)]
     whole = [greedy_text(tiny["target"], prompt, 16) for prompt in prompts]
     generator = load("draft_model k=3", target=folder, drafter=tiny["target"])
@@ -204,6 +201,52 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
             early = {EOS, other}.intersection(result.token_ids[:14])
             what = f"prompt {prompt}: min_tokens is 14, the text {list(result.token_ids)}"
             require(not early, f"{what} has {early} before")
+
+
+OTHER_END = 5
+
+
+def with_two_ends(target: Path) -> Path:
+    """Return the folder of the small target whose generation configuration lists two ends of sequence."""
+    folder = target.parent / "two ends"
+    if not folder.exists():
+        shutil.copytree(target, folder)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, OTHER_END]}))
+    return folder
+
+
+@case(
+    "GEN-10",
+    target="tiny",
+    draft=["none", "draft_model k=3"],
+    stop="ignored ends of sequence",
+    reach="ignore_eos, and a model with two ends of sequence",
+)
+def test_ignored_ends_of_sequence_do_not_end(load: Load, tiny: dict[str, Path], draft: str) -> None:
+    """Requests that ignore the model's ends go on past both of them, but end at one that they name as a stop token.
+
+    Engines may keep all ends but one among the stop tokens of a request. Others name the token that comes last.
+    """
+    drafter = tiny["target"] if draft != "none" else None
+    generator = load(draft, target=with_two_ends(tiny["target"]), drafter=drafter)
+    prompts = [(first, second, 1) for first in (1, 2, 3, 4) for second in (4, 6, 7)]
+    whole, asked = [], []
+    for prompt in prompts:
+        text = greedy_text(tiny["target"], prompt, 16)
+        last = max(text, key=text.index)
+        for stops in [(), *((token,) for token in dict.fromkeys((EOS, OTHER_END, last)) if token in text)]:
+            whole.append(text)
+            asked.append(GenerationRequest(prompt, max_tokens=16, ignore_eos=True, stop_token_ids=stops))
+    passed = set()
+    for request, text, result in zip(asked, whole, generator.generate(asked), strict=True):
+        end = next((n + 1 for n, token in enumerate(text) if token in request.stop_token_ids), len(text))
+        what = f"prompt {request.prompt_token_ids} with the stop tokens {list(request.stop_token_ids)}"
+        reference_model(tiny["target"]).judge_equal(request.prompt_token_ids, text[:end], result.token_ids, what)
+        wanted = FinishReason.STOP if text[end - 1] in request.stop_token_ids else FinishReason.LENGTH
+        require(result.finish_reason is wanted, f"{what} finished by {result.finish_reason}, expected {wanted}")
+        passed |= {EOS, OTHER_END}.intersection(text[: end - 1])
+    if len(passed) < 2:
+        raise Inconclusive(f"the texts pass the ends of sequence {sorted(passed)}, expected two")
 
 
 @case("GEN-11", draft=[*METHODS, TREE], length=[1, 2, 3, 15, 16, 17], reach=REACH)

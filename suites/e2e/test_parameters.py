@@ -57,12 +57,12 @@ def greedy_cases(clause: str, parameters: list[str], drafts: Sequence[str] = MET
     return check
 
 
-def drawn_cases(clause: str, parameters: list[str], *further: str) -> Test:
-    """Declare cases that test sequences of sampled tokens against their exact probabilities.
+DRAWN = [*METHODS[1:3], ARGMAX]
+"""Drafters whose drafts are certain, and those whose are drawn."""
 
-    Some have certain drafts, others drawn ones; `further` are drafters that some parameters alone go with.
-    """
-    drafts = [*METHODS[1:3], ARGMAX, *further]
+
+def drawn_cases(clause: str, parameters: list[str], drafts: Sequence[str] = DRAWN) -> Test:
+    """Declare cases that test sequences of sampled tokens against their exact probabilities."""
 
     @case(
         clause,
@@ -155,10 +155,12 @@ test_long_chains_are_penalised = greedy_cases("GEN-22", ["penalties"], DEEP)
 test_sampled_texts_are_penalised = drawn_cases("GEN-22", ["repetition reward", "presence penalty"])
 test_seeds_are_penalised = seeded_cases("GEN-22", [*PENALTIES, "penalties"])
 
-test_sampled_texts_keep_to_limits = drawn_cases("GEN-23", LIMITS, TREE)
+test_sampled_texts_keep_to_limits = drawn_cases("GEN-23", LIMITS, [*DRAWN, TREE])
 
 test_greedy_texts_combine_parameters = greedy_cases("GEN-24", ["ids, bias and penalties", "everything"])
 test_sampled_texts_combine_parameters = drawn_cases("GEN-24", ORDER)
+test_limits_combine = drawn_cases("GEN-24", ["top-k and top-p"], [*DRAWN, TREE])
+test_limits_of_trees_combine = drawn_cases("GEN-24", ["min-p and top-p"], [TREE])
 test_seeds_combine_parameters = seeded_cases("GEN-24", ["ids, bias and penalties"])
 
 GRAMMARS = ["grammar", "grammar and penalties"]

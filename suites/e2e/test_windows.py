@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.suites.e2e._drafts import judge_drafts
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, stepped
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require, stepped
 from verispec.suites.e2e._windowed import save_windowed
 
 LENGTH = 40
@@ -74,3 +75,14 @@ def test_drafts_of_resumed_requests_see_the_window(load: Load, windowed: dict[st
         raise UnsupportedCall("the engine does not report preemptions")
     for prompt, result in zip(chosen, results, strict=True):
         judge_drafts(reference_model(windowed["draft"]), prompt, result, 3)
+
+
+@case("GEN-14", target="windowed", draft="draft_model k=3", drafter="without a window", reach=REACH)
+def test_a_draft_model_sees_past_its_targets_window(load: Load, windowed: dict[str, Path], prompts: Any) -> None:
+    """The draft model has no window of its own. Blocks that the target's window has left are still the drafter's."""
+    chosen = prompts[:4]
+    generator = load("draft_model k=3", target=windowed["target"])
+    results = stepped(generator, greedy(chosen, LENGTH))
+    judge = reference_model(fixtures.model("draft"))
+    judged = sum(judge_drafts(judge, prompt, result, 3) for prompt, result in zip(chosen, results, strict=True))
+    require(judged > 0, "no step had a draft")

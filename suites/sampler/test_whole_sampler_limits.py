@@ -115,6 +115,19 @@ def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check:
         check_edge(sampler, seed, limit, check, (first, second, 1 - second - first), stays=side < 0)
 
 
+CLOSE = 2**-17
+"""Distance of a sum from top_p, twice that within which TKP-9 leaves the decision to rounding."""
+
+
+@case("WS-6", family=FAMILIES, limit=["top_p 0.6", "top_p 0.8"], check="closer edge", reach="a request with top_p")
+def test_top_p_is_exact_to_seventeen_bits(sampler: SamplerUnderTest, seed: int, limit: str) -> None:
+    """The most likely token is as close to top_p as float32 sums still tell, so that a coarser sum shows."""
+    value = float(limit.split()[1])
+    for side in (-1, 1):
+        first = value + side * CLOSE
+        check_edge(sampler, seed, limit, "edge", (first, 0.15, 0.85 - first), stays=side < 0)
+
+
 @case("WS-21", family=FAMILIES, limit=["min_p 0.3", "min_p 0.8"], check=EDGE, reach="a request with min_p")
 def test_min_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check: str) -> None:
     """The second token has just less than the fraction of the most likely one, so that it is out, or just more."""

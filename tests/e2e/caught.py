@@ -30,6 +30,18 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "condition_mutants:logprobs_of_none_forgotten": ["logprobs:GEN-29:draft=none;top=0"],
     "condition_mutants:raw_of_tempered": ["logprobs:GEN-29:draft=none;top=0"],
+    "copied_mutants:base_of_the_target": ["greedy:GEN-14:configuration=rotary base;draft=eagle3 k=3"],
+    "copied_mutants:fields_of_the_top": ["greedy:GEN-14:draft=eagle3 k=3;configuration=layers in eagle_config"],
+    "copied_mutants:window_of_the_target": [
+        "greedy:GEN-14:configuration=sliding window;draft=draft_model k=3",
+        "windows:GEN-14:target=windowed;draft=draft_model k=3;drafter=without a window",
+    ],
+    "copied_mutants:top_p_first": [
+        "parameters:GEN-24:parameter=top-k and top-p;draft=draft_model tree k=8;target=tiny;sampling=drawn",
+    ],
+    "copied_mutants:one_end_ignored": [
+        "limits:GEN-10:draft=none;target=tiny;stop=ignored ends of sequence",
+    ],
     "copied_mutants:samples_of_a_seed_below_zero": ["requests:GEN-33:draft=none;seeds=below 0;check=count"],
     "copied_mutants:started_beside_plain_ones": [
         "parameters:GEN-3:draft=none;parameter=one for each request;batch=plain ones",
