@@ -30,8 +30,8 @@ from verispec.run.process_tree import die_with_parent
 JOB = pytest.StashKey["Job"]()
 SLOWER, SLACK = 10.0, 4.0
 """A case may use this many times its processor time without a mutant, and this many seconds more."""
-COMPILING = 30.0
-"""Seconds that a case on a device may take beyond that: its process may have to compile the mutated kernel first."""
+COMPILING = 90.0
+"""Seconds that a case on a device may take beyond that: its process may have to compile all mutated kernels first."""
 MOST_CRASHES, MOST_TIMEOUTS = 24, 3
 """Cases that a mutant may crash, and may keep from ending. A crash is cheap, and another case may still fail."""
 KILLS: Final = (Verdict.KILLED, Verdict.KILLED_ELSEWHERE)
