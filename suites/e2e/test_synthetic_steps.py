@@ -14,6 +14,7 @@ import pytest
 
 from verispec.cases import case
 from verispec.cases.request_parameters import is_possible, processed, slack_after
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics import binomial_tail
@@ -142,10 +143,17 @@ def test_no_step_repeats_numbers_from_before_a_preemption(
 
 
 def check_repeats(generator: Generator, seed: int) -> None:
-    """Check that eight texts of the generator have steps of their own."""
+    """Check that eight texts of the generator have steps of their own, two of them second samples.
+
+    Some engines refuse a second sample of a greedy request.
+    """
     asked = texts((LENGTH,) * 6, [None if n & 2 else seed % 2**31 + 1000 * n for n in range(6)])
-    asked[1], asked[3] = replace(asked[1], n=2), replace(asked[3], n=2)
-    results = [sample for result in generator.generate(asked) for sample in (result, *result.samples)]
+    asked[3] = replace(asked[3], n=2)
+    try:
+        answers = generator.generate([replace(asked[0], n=2), *asked[1:]])
+    except UnsupportedCall:
+        answers = generator.generate([asked[0], replace(asked[1], n=2), *asked[2:]])
+    results = [sample for result in answers for sample in (result, *result.samples)]
     steps, places = [], np.full((len(results), LENGTH), -1)
     for n, result in enumerate(with_steps(results)):
         own = [(place, accepted) for place, drafted, accepted in verifications(result) if drafted == DEPTH]
