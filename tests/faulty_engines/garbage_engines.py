@@ -19,7 +19,7 @@ GARBAGE = os.environ.get("VERISPEC_GARBAGE", "nothing")
 
 
 class Ops(Reference):
-    """Ops that write nothing, or fill every output with the largest or the smallest value of its type."""
+    """Ops that write nothing, or fill every output with the largest value of its type."""
 
     def __init__(self) -> None:
         super().__init__("verispec.reference.cpu", "garbage", "cpu", {})
@@ -39,10 +39,10 @@ class Ops(Reference):
 
 def fill(output: torch.Tensor) -> None:
     if output.dtype == torch.bool:
-        output.fill_(GARBAGE == "largest")
+        output.fill_(True)
         return
     limits = torch.finfo(output.dtype) if output.dtype.is_floating_point else torch.iinfo(output.dtype)
-    output.fill_(limits.max if GARBAGE == "largest" else limits.min)
+    output.fill_(limits.max)
 
 
 class Samplers(Reference):
@@ -60,7 +60,7 @@ class Garbage:
         self._sampler = sampler
 
     def __call__(self, batch: Any) -> list[list[int]]:
-        answers = {"nothing": [], "largest": [2**40], "smallest": [-(2**40)], "many": [0] * (max(batch.counts) + 2)}
+        answers = {"nothing": [], "largest": [2**40], "many": [0] * (max(batch.counts) + 2)}
         return [list(answers[GARBAGE]) for _ in batch.counts]
 
     def draft_and_verify(self, batch: Any, draft_logits: torch.Tensor) -> Any:

@@ -10,35 +10,30 @@ from judging import verdict_on
 
 from verispec.judge import Outcome
 
-OPS = (
-    "sampler/verify_tree*:V??-1:*",
-    "sampler/verify_tree*:*mode=law*",
-    "sampler/*:ANY-5$",
-    "sampler/*:ANY-1:*chains*",
-)
+OPS = ("sampler/verify_tree*:V??-1:relation=*", "sampler/verify_tree*:*mode=law*", "sampler/[cp]*:ANY-5$")
 SAMPLERS = (
-    "sampler/whole_sampler:WS-[67]:*",
+    "sampler/whole_sampler:WS-7:*",
     "sampler/whole_sampler_limits:WS-[46]:*",
     "sampler/whole_sampler_parameters:WS-2[23]:*",
-    "sampler/whole_sampler_seeds:WS-10:*",
 )
 
 
-@pytest.mark.parametrize("garbage", ["nothing", "largest", "smallest"])
+@pytest.mark.parametrize("garbage", ["nothing", "largest"])
 def test_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> None:
-    """Relations between two calls hold for some garbage, and comparisons with a small batch are not decided."""
+    """Relations between two calls hold for some garbage."""
     monkeypatch.setenv("VERISPEC_GARBAGE", garbage)
     ended = outcomes("garbage_engines:Ops", tmp_path, OPS)
-    assert set(ended) <= {Outcome.FAIL, Outcome.INCONCLUSIVE, Outcome.PASS}
-    assert ended[Outcome.FAIL] > 50
-    assert ended[Outcome.PASS] < 5
+    assert set(ended) <= {Outcome.FAIL, Outcome.PASS}
+    assert ended[Outcome.FAIL] >= 10
+    assert ended[Outcome.PASS] < 3
 
 
-@pytest.mark.parametrize("garbage", ["nothing", "largest", "smallest", "many"])
+@pytest.mark.parametrize("garbage", ["nothing", "largest", "many"])
 def test_samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> None:
+    """Pairs of parameters are not decided where one alone is wrong."""
     monkeypatch.setenv("VERISPEC_GARBAGE", garbage)
     ended = outcomes("garbage_engines:Samplers", tmp_path, SAMPLERS)
-    assert set(ended) == {Outcome.FAIL}
+    assert set(ended) <= {Outcome.FAIL, Outcome.INCONCLUSIVE}
     assert ended[Outcome.FAIL] > 100
 
 
