@@ -31,7 +31,7 @@ from verispec.suites.e2e._parameters import (
     fields,
 )
 from verispec.suites.e2e._reference_model import greedy_text, greedy_texts, reference_model
-from verispec.suites.e2e._setups import ARGMAX, METHODS, TREE, Load, options_of, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, MANY, METHODS, TREE, Load, options_of, require, with_steps
 
 Test = Callable[..., None]
 TARGET = fixtures.model("target")
@@ -306,19 +306,52 @@ def test_a_top_k_past_32_bits_keeps_every_token(
 
     An engine may refuse such a number.
     """
+    engine = load(draft, sampler=sampler or "flat")
+    check_huge_top_k(engine, TARGET, [prompt[:8] for prompt in prompts[:7]], 60.0, 1024, seed)
+
+
+@case(
+    "GEN-23",
+    target="tiny",
+    parameter="top-k",
+    draft=METHODS[:2],
+    check="past 32 bits",
+    reach="a request whose top_k is above any vocabulary",
+)
+def test_a_top_k_past_32_bits_keeps_every_token_of_eight(
+    load: Load, tiny: dict[str, Path], seed: int, draft: str
+) -> None:
+    """Engines that end temperatures at 2 emit tokens past rank 3 there, too, if eight are all that there are."""
+    engine = load(draft, target=tiny["target"], max_num_seqs=MANY)
+    check_huge_top_k(engine, tiny["target"], [(1, 5, n % 8) for n in range(19)], 2.0, 3, seed)
+
+
+def check_huge_top_k(
+    engine: Any, target: Path, prompts: Sequence[Sequence[int]], temperature: float, rank: int, seed: int
+) -> None:
+    """Check that requests with each number of `HUGE` emit tokens past a rank as often as they must.
+
+    Args:
+        engine: generator of the tested engine.
+        target: folder of the target.
+        prompts: of one request without a top-k, and then of as many with each number.
+        temperature: of all requests.
+        rank: tokens behind so many more likely ones count.
+        seed: of the first request, less its whole multiples of 2^31.
+    """
     asked = [
         GenerationRequest(
-            prompt[:8],
+            tuple(prompt),
             max_tokens=48,
             ignore_eos=True,
-            temperature=60.0,
+            temperature=temperature,
             seed=seed % 2**31 + n,
             top_k=0 if n == 0 else HUGE[n % 3],
         )
-        for n, prompt in enumerate(prompts[:7])
+        for n, prompt in enumerate(prompts)
     ]
     try:
-        results = load(draft, sampler=sampler or "flat").generate(asked)
+        results = engine.generate(asked)
     except VerispecError as refusal:
         raise UnsupportedCall(str(refusal)) from refusal
     except Mismatch as broken:
@@ -328,10 +361,10 @@ def test_a_top_k_past_32_bits_keeps_every_token(
         raise UnsupportedCall(f"a top_k past 32 bits: {message}") from broken
     for first in (1, 2, 3):
         check_share(
-            reference_model(TARGET),
+            reference_model(target),
             list(zip(asked, results, strict=True))[first::3],
-            lambda rows: rows < -np.sort(-rows, axis=1)[:, 1023:1024],
-            f"tokens with a top-k of {asked[first].top_k} are past rank 1,024",
+            lambda rows: rows < -np.sort(-rows, axis=1)[:, rank - 1 : rank],
+            f"tokens with a top-k of {asked[first].top_k} are past rank {rank:,}",
         )
 
 
