@@ -19,6 +19,7 @@ from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.gumbel_sample import scores
 from verispec.suites.sampler._callers import of_vocabulary
+from verispec.suites.sampler._level_rows import level_rows
 from verispec.suites.sampler._request_state import layouts, widths
 from verispec.suites.sampler._sampling import gumbel_arguments as arguments
 from verispec.suites.sampler._sampling import with_cache as cached
@@ -213,6 +214,14 @@ def test_close_races(op: OpUnderTest, seed: int, temperature: str, draw: str) ->
         values["logits"][t, two] = 5.0 + (noise[0] - noise[1]) * scale
         gap = (1 - 2 * (t % 2)) * 1.5 * bound(t, rivals, values)
         values["logits"][t, two] += gap * scale
+    check(op, values)
+
+
+@case("GUM-8", draw=DRAWS, check="noise undone by logits", reach=REACH)
+def test_the_precision_of_the_noise(op: OpUnderTest, seed: int, draw: str) -> None:
+    """Logits that undo the noise, but for one token of each row: errors of any token's logarithms change a winner."""
+    values = arguments(seed, draw, 1025, rows=64, temperature=np.ones(67))
+    values["logits"] = level_rows(np.stack([scores_of(t, values) - values["logits"][t] for t in range(64)]))
     check(op, values)
 
 

@@ -8,6 +8,7 @@ from verispec.cases import case
 from verispec.cases.request_state import draft_outside
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler._callers import of_vocabulary
+from verispec.suites.sampler._level_rows import level_drafts
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, drafted_reach, layouts, verify, widths
 
 
@@ -114,6 +115,12 @@ def test_nan_and_masked_rows(op: OpUnderTest, seed: int, rows: str, temperature:
 @case("PRJ-1", vocab=[1, 2, 127, 8192, 8193, 20_000], draft=DRAFT, reach=of_vocabulary)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
     verify(op, batch(seed, "ragged", draft, vocab))
+
+
+@case("PRJ-11", check="drafts as likely as u", reach=REACH)
+def test_the_precision_of_an_acceptance_number(op: OpUnderTest, seed: int) -> None:
+    accepted = verify(op, level_drafts(seed))["num_accepted"]
+    assert_same("every second draft is accepted", np.arange(1, 1 + len(accepted)) % 2, accepted)
 
 
 @case("PRJ-12", layout=["gapped", "padded", "transposed"], draft=DRAFT)

@@ -13,7 +13,9 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
 from verispec.judge import OpUnderTest, assert_same
+from verispec.reference.oracle.philox import Draw, gumbel_rows
 from verispec.suites.sampler._callers import of_vocabulary
+from verispec.suites.sampler._level_rows import level_rows
 from verispec.suites.sampler._request_state import (
     COUNTS,
     DRAFT,
@@ -196,6 +198,16 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draft: str) -> No
     """Normalisers are those of the wide logits: the op reads them and does not recompute them."""
     dtypes = {"target_logits": dtype, "draft_logits": dtype}
     check(op, batch(seed, "ragged", draft, temperature=1.0), "first", dtypes=dtypes)
+
+
+@case("RSR-14", check="noise undone by logits", reach=REACH)
+def test_the_precision_of_the_noise(op: OpUnderTest, seed: int) -> None:
+    """Bonus tokens from logits that undo the noise, but for one token of each row."""
+    requests = batch(seed, "wide", "absent", 1030, temperature=1.0)
+    bonus = [requests.row(b, 1) for b in range(requests.requests)]
+    places = requests.seed[requests.idx_mapping], requests.pos[bonus], np.ones(len(bonus), np.int64)
+    requests.target_logits[bonus] = level_rows(gumbel_rows(*places, Draw.TARGET, 1030))
+    check(op, requests, "bonus")
 
 
 @case("RSR-15", layout=["gapped", "padded", "transposed"], draft=DRAFT)
