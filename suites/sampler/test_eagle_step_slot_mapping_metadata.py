@@ -181,5 +181,5 @@ def test_slots_of_one_sequence_are_distinct(op: OpUnderTest, seed: int) -> None:
     slots = []
     for position in range(LIMIT - 1):
         values["positions_ptr"] = np.array([position, position])
-        slots += op.call(values)[1]["out_slot_mapping_ptr"].tolist()
+        slots += op.call_written(values)["out_slot_mapping_ptr"].tolist()
     assert_same("slots are distinct", len(slots), len(set(slots)))

@@ -165,4 +165,4 @@ def test_requests_do_not_see_each_other(op: OpUnderTest, seed: int, dtype: str) 
 def expand(op: OpUnderTest, dtype: str, input_: Array, counts: Any) -> Array:
     arguments, _ = expand_arguments(input_, counts, (0, 1))
     arguments["output_ptr"] = np.zeros(int(np.sum(counts)))  # elements that are not written are equal in both calls
-    return op.call(arguments, dtypes={"input_ptr": dtype, "output_ptr": dtype})[1]["output_ptr"]
+    return op.call_written(arguments, dtypes={"input_ptr": dtype, "output_ptr": dtype})["output_ptr"]

@@ -28,6 +28,14 @@ def test_ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> N
     assert ended[Outcome.PASS] < 3
 
 
+def test_relations_of_calls_that_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two calls that write nothing agree, so that the first one must have written something."""
+    monkeypatch.setenv("VERISPEC_GARBAGE", "nothing")
+    records = verdict_on("garbage_engines:Ops", tmp_path / "garbage.jsonl", only=("sampler/*relation=*",)).run.records
+    assert len(records) > 20
+    assert {(record.outcome, record.kind) for record in records} == {("fail", "unwritten")}
+
+
 @pytest.mark.parametrize("garbage", ["nothing", "largest", "many"])
 def test_samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> None:
     """Pairs of parameters are not decided where one alone is wrong."""

@@ -16,7 +16,7 @@ from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import PAST, STRIDED, GuardedTensor, read_only, to_numpy, wide
-from verispec.judge._output import compare_output, require_independence, under_poison
+from verispec.judge._output import compare_output, require_independence, require_written, under_poison
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
 
@@ -182,6 +182,24 @@ class OpUnderTest:
         return {**scalars, **before}, {
             t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
         }
+
+    def call_written(
+        self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None, **options: Any
+    ) -> dict[str, Array]:
+        """Call the op once and return its outputs, for a relation between calls: two that write nothing agree.
+
+        Args:
+            values: arguments by parameter name.
+            shapes: shapes of outputs that the contract's axes do not determine.
+            options: other arguments of `call`.
+
+        Raises:
+            Mismatch: as `call`, or no element of an output was written, and the oracle writes some.
+        """
+        inputs, outputs = self.call(values, shapes=shapes, **options)
+        self.last = (inputs, outputs)
+        require_written(oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()}), inputs, outputs)
+        return outputs
 
     def arguments(self, call: OpCall) -> dict[str, torch.Tensor]:
         """Return the tensors that the engine receives for `call`, outputs with their poison."""

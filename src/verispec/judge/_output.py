@@ -120,6 +120,24 @@ def require_independence(
             raise Mismatch(Failure(Kind.STALE, message, name, wrong=count, total=int(got.size)))
 
 
+def require_written(expected: Mapping[str, Array], before: Mapping[str, Any], got: Mapping[str, Array]) -> None:
+    """Check that a call wrote to each output that the oracle writes to.
+
+    Args:
+        expected: outputs of the oracle by parameter name.
+        before: arguments by parameter name; an output is as its memory was before the call.
+        got: outputs of the engine by parameter name.
+
+    Raises:
+        Mismatch: an output is as it was before the call, and the oracle's is not.
+    """
+    for name, output in got.items():
+        wrong = int(np.count_nonzero(exact(before[name], expected[name], before)))
+        if wrong and not np.any(exact(before[name], output, before)):
+            message = f"nothing was written to {name}: {EXPLANATION[Kind.UNWRITTEN]}"
+            raise Mismatch(Failure(Kind.UNWRITTEN, message, name, wrong=wrong, total=int(output.size)))
+
+
 def _plain(value: Any) -> Any:
     """Return a JSON value; NaN and infinities become text."""
     item = value.item() if hasattr(value, "item") else value
