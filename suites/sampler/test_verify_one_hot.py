@@ -30,6 +30,7 @@ from verispec.suites.sampler._fused import (
     third,
     verify,
 )
+from verispec.suites.sampler._level_rows import level_drafts
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 from verispec.suites.sampler.test_every_op import is_slow
 
@@ -52,6 +53,12 @@ def likely(requests: RequestBatch, gain: float = 60.0) -> RequestBatch:
 @case("VOH-1", counts=list(COUNTS), reach=REACH)
 def test_accepted_with_its_probability(op: OpUnderTest, seed: int, counts: str) -> None:
     verify(op, likely(one_hot(seed, counts), 2.0))
+
+
+@case("VOH-1", check="drafts as likely as u", reach=REACH)
+def test_the_precision_of_an_acceptance_number(op: OpUnderTest, seed: int) -> None:
+    accepted = verify(op, level_drafts(seed))["num_sampled"] - 1
+    assert_same("every second draft is accepted", np.arange(1, 1 + len(accepted)) % 2, accepted)
 
 
 @case("VOH-2", counts=list(COUNTS), reach=REACH)
