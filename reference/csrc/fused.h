@@ -131,6 +131,9 @@ struct BlockStats {
             float bound = kNone) {
     alignas(64) float buffer[kBlock];
     const RowFunctions& functions = rows();
+    // The base of the row's first logits serves most of its blocks, whichever thread reads them.
+    const int64_t few = std::min(kSubBlock, row.size());
+    const Base guess = with_mass ? Base::of(functions.maximum(row.read(0, few, buffer), few, nullptr), scale) : Base{};
     for (int64_t b = begin; b < end; ++b) {
       const float* x = row.block(b, buffer);
       const int64_t n = row.block_size(b);
@@ -140,7 +143,8 @@ struct BlockStats {
         continue;
       }
       const BlockSummary summary =
-          bound > kNone ? functions.scan_above(x, n, scale, maxima, bound) : functions.scan(x, n, scale, maxima);
+          bound > kNone ? functions.scan_above(x, n, guess, scale, maxima, bound)
+                        : functions.scan(x, n, guess, scale, maxima);
       top[b] = summary.top;
       mass[b] = summary.mass;
       above[b] = summary.above;
@@ -202,9 +206,8 @@ class Row {
     view_ = view;
     stats_ = &stats;
     scale_ = scale;
-    top_ = kNone;
     const int64_t blocks = view.blocks();
-    for (int64_t b = 0; b < blocks; ++b) top_ = std::max(top_, stats.top[b]);
+    top_ = rows().maximum(stats.top.data(), blocks, nullptr);
     base_ = Base::of(top_, scale);
     masses_.clear(with_mass ? blocks : 0);
     above_.clear(with_mass ? blocks : 0);

@@ -114,6 +114,10 @@ class Nucleus {
     const double tail = (1.0 - p) * row.total();
     if (logit < lightest(tail, 1, row.view().size(), row.base(), row.scale())) return {kInfinite, kInfinite};
     row_ = &row;
+    if (logit == bound_) {
+      list(logit, after(logit));
+      return {row.above().total() - listed_.mass_from(logit), row.above().total()};
+    }
     list(logit, kInfinite);
     return {logit < kInfinite ? listed_.mass_from(after(logit)) : 0.0, listed_.mass_from(logit)};
   }

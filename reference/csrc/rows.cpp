@@ -29,8 +29,25 @@ namespace {
 // Logits between a load and the prefetch that goes before it.
 constexpr int64_t kAhead = 1024;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kExp2[6] = {1.0000001192092896f,  0.6931469440460205f,   0.24022120237350464f,
-                             0.05550713092088699f, 0.009675541892647743f, 0.0013276472454890609f};
+constexpr float kExp2[4] = {1.0f, 0.6931472420692444f, 0.2402576357126236f, 0.0554962232708931f};
+// Twice, the bits of 2^(i/8) less those that i itself adds when it is shifted to the exponent.
+alignas(64) constexpr uint32_t kPowers[16] = {
+    0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
+    0x3f800000, 0x3f7b95c2, 0x3f7837f0, 0x3f75fed7, 0x3f7504f3, 0x3f75672a, 0x3f7744fd, 0x3f7ac0c7,
+};
+
+// For eight bits, one per lane: the numbers of the lanes whose bit is set.
+struct KeptLanes {
+  alignas(8) uint8_t of[256][8] = {};
+  constexpr KeptLanes() {
+    for (int bits = 0; bits < 256; ++bits) {
+      for (int lane = 0, count = 0; lane < 8; ++lane) {
+        if (bits >> lane & 1) of[bits][count++] = static_cast<uint8_t>(lane);
+      }
+    }
+  }
+};
+constexpr KeptLanes kKeptLanes;
 
 // Tokens of positive infinity share the whole mass.
 float count_infinite(const float* x, int64_t n) {

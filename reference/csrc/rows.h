@@ -38,19 +38,20 @@ struct BlockSummary {
 
 struct RowFunctions {
   const char* name;
-  // Maximum of each kSubBlock of n <= kBlock logits into `sub` (unless null); returns the block's. NaN is skipped.
+  // Maximum of each kSubBlock of n logits into `sub` (unless null); returns that of all. NaN is skipped.
   float (*maximum)(const float* x, int64_t n, float* sub);
-  // The same maxima, and the sum of the weights of n <= kBlock logits; NaN counts as minus infinity.
-  BlockSummary (*scan)(const float* x, int64_t n, float scale, float* sub);
+  // The same maxima, and the sum of the weights of n <= kBlock logits; NaN counts as minus infinity. A block is read
+  // twice unless its maximum weighs from 2^-60 to 2^100 relative to the guessed base.
+  BlockSummary (*scan)(const float* x, int64_t n, Base guess, float scale, float* sub);
   // The same, with the mass of logits of at least `bound`.
-  BlockSummary (*scan_above)(const float* x, int64_t n, float scale, float* sub, float bound);
+  BlockSummary (*scan_above)(const float* x, int64_t n, Base guess, float scale, float* sub, float bound);
   // The weights of any number of logits one by one.
   void (*weights)(const float* x, int64_t n, Base base, float scale, float* out);
   // bfloat16 to float32.
   void (*widen_bfloat16)(const uint16_t* x, int64_t n, float* out);
   // Appends first_id + i for every x[i] >= bound; returns how many. `ids` has room for n + kLanes.
   int64_t (*select)(const float* x, int64_t n, float bound, int32_t first_id, int32_t* ids);
-  // Copies those of n <= kBlock logits that lie from `low` to below `high`, in their order, to a list with room for
+  // Copies those of n logits that lie from `low` to below `high`, in their order, to a list with room for
   // n + kLanes; returns how many. `high` of infinity is no bound. Skips sub-blocks whose maxima (unless null) are
   // below `low`.
   int64_t (*list)(const float* x, int64_t n, const float* sub, float low, float high, float* out);

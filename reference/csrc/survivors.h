@@ -96,7 +96,17 @@ class Survivors {
   float bound_of_k(const Row& row, int64_t k) {
     const int64_t subs = (row.view().size() + kSubBlock - 1) / kSubBlock;
     if (k > subs) return kNone;
-    maxima_.assign(row.stats().sub.begin(), row.stats().sub.begin() + subs);
+    // Whole blocks are fewer, and what is below the k-th largest of their maxima is below that of sub-blocks.
+    const float* tops = row.stats().top.data();
+    maxima_.assign(tops, tops + row.view().blocks());
+    const float least = k <= row.view().blocks() ? largest(k) : kNone;
+    maxima_.resize(subs + kLanes);
+    maxima_.resize(rows().list(row.stats().sub.data(), subs, nullptr, least, kInfinite, maxima_.data()));
+    return largest(k);
+  }
+
+  // The k-th largest of the maxima.
+  float largest(int64_t k) {
     std::nth_element(maxima_.begin(), maxima_.begin() + (k - 1), maxima_.end(), std::greater<float>());
     return maxima_[k - 1];
   }
@@ -159,8 +169,8 @@ class TargetRow {
   bool surely_accepts(int64_t token, double share, double p) const {
     const float logit = row.view().get(token);
     const double total = row.total(), weight = row.weight(logit);
-    return nucleus_.surely_keeps(row, logit, weight, (p - kRoom) * total) &&
-           weight > share * (1 + kRoom) * std::min(total, (p + kRoom) * total + weight);
+    return weight > share * (1 + kRoom) * std::min(total, (p + kRoom) * total + weight) &&
+           nucleus_.surely_keeps(row, logit, weight, (p - kRoom) * total);
   }
 
   // After `limit`: true if the limits keep the token and its weight is above `share` of what they keep.
