@@ -2,8 +2,8 @@
 //
 // A sample of the row brackets the threshold from below. If it also tells a bound just above the threshold before the
 // scan, the scan adds up the mass from that bound on. One more pass lists the logits between the two, and the threshold
-// is searched in that list. A row whose mass lies on few tokens has no such bound, and all of these are listed. Most rows
-// are never searched: that a token is kept shows in the mass before it.
+// is searched in that list. If a row's mass lies on few tokens, the sample is too poor for that, and all of these are
+// listed. Most rows are never searched: that a token is kept shows in the mass before it.
 
 #pragma once
 
@@ -79,8 +79,9 @@ class Sample {
 class Nucleus {
  public:
   // Before the scan: returns the bound from which on it adds up masses, minus infinity for none. The draft's weight
-  // counts with the sample, as it is often the largest part of a row. Without a good sample the draft's logit is the
-  // bound, but none is needed if the draft seems heavy enough to be kept whatever lies before it.
+  // counts with the sample, as it is often the largest part of a row. A poor sample gives a bound that only shows
+  // tokens above it to be kept, and none is needed if the draft seems heavy enough to be kept whatever lies before it.
+  // In a row too short for a sample the draft's logit is the bound.
   float bound(const RowView& view, float scale, double p, float draft) {
     is_guessed_ = false;
     bound_ = draft;
@@ -89,13 +90,10 @@ class Nucleus {
     sample_.weigh(base, scale);
     const double weight = draft > kNone ? std::exp2(static_cast<double>(draft) * scale - base.log) : 0.0;
     const double effective = sample_.effective_size(), ours = weight * sample_.share();
-    if (effective >= kEnough) {
-      const double tail = (1.0 - p) * (sample_.total() * (1 + kSpreads / std::sqrt(effective)) + ours);
-      is_guessed_ = true;
-      bound_ = sample_.limit_of(tail, -kSpreads, lightest(tail, sample_.share(), view.size(), base, scale));
-    } else if (ours > 2 * (1.0 - p) * (sample_.total() + ours)) {
-      bound_ = kNone;
-    }
+    is_guessed_ = effective >= kEnough;
+    if (!is_guessed_ && ours > 2 * (1.0 - p) * (sample_.total() + ours)) return bound_ = kNone;
+    const double tail = (1.0 - p) * (sample_.total() * (1 + kSpreads / std::sqrt(effective)) + ours);
+    bound_ = sample_.limit_of(tail, -kSpreads, lightest(tail, sample_.share(), view.size(), base, scale));
     return bound_;
   }
 
@@ -114,10 +112,6 @@ class Nucleus {
     const double tail = (1.0 - p) * row.total();
     if (logit < lightest(tail, 1, row.view().size(), row.base(), row.scale())) return {kInfinite, kInfinite};
     row_ = &row;
-    if (logit == bound_) {
-      list(logit, after(logit));
-      return {row.above().total() - listed_.mass_from(logit), row.above().total()};
-    }
     list(logit, kInfinite);
     return {logit < kInfinite ? listed_.mass_from(after(logit)) : 0.0, listed_.mass_from(logit)};
   }

@@ -169,8 +169,8 @@ class TargetRow {
   bool surely_accepts(int64_t token, double share, double p) const {
     const float logit = row.view().get(token);
     const double total = row.total(), weight = row.weight(logit);
-    return weight > share * (1 + kRoom) * std::min(total, (p + kRoom) * total + weight) &&
-           nucleus_.surely_keeps(row, logit, weight, (p - kRoom) * total);
+    return nucleus_.surely_keeps(row, logit, weight, (p - kRoom) * total) &&
+           weight > share * (1 + kRoom) * std::min(total, (p + kRoom) * total + weight);
   }
 
   // After `limit`: true if the limits keep the token and its weight is above `share` of what they keep.
