@@ -6,8 +6,10 @@ all modules are left out of later ones.
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import warm_start
@@ -24,9 +26,21 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_unconfigure() -> None:
-    """Let the interpreter collect at its end what a library of C++ would report as leaked."""
-    gc.unfreeze()
+# The interpreter collects at its end what a library of C++ would report as leaked. Before, pytest collects twice, and
+# looking at the objects of all modules would take seconds in each worker.
+atexit.register(gc.unfreeze)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a worker of xdist, use the fork servers of the process that started it."""
+    if servers := getattr(config, "workerinput", {}).get("fork_servers"):
+        warm_start.use(servers)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a worker of xdist where the fork servers are."""
+    node.workerinput["fork_servers"] = warm_start.share()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from multiprocessing import popen_forkserver
+from multiprocessing import popen_forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.forkserver import ForkServer, read_signed
 from pathlib import Path
@@ -94,14 +94,54 @@ def _path() -> list[str]:
     return path
 
 
+def share() -> list[tuple[list[str], dict[str, Any]]]:
+    """Start both servers, and return what `use` needs in processes that this one starts.
+
+    They end with this process. One import for all workers of xdist takes the place of one in each.
+    """
+    every = ((*PRELOADED,), (*PRELOADED, *GENERATION))
+    return [(list(modules), {name: vars(_server(modules)).get(name) for name in _REACHED_BY}) for modules in every]
+
+
+def use(servers: list[tuple[list[str], dict[str, Any]]]) -> None:
+    """Fork from servers that another process has started."""
+    _shared.update({tuple(modules): _SharedServer(reached_by) for modules, reached_by in servers})
+
+
+_REACHED_BY = ("_forkserver_address", "_forkserver_authkey")
+"""Attributes of a ForkServer by which another process reaches it; the key is of Python 3.14."""
+
+
+class _SharedServer(ForkServer):
+    """A server that runs as long as the process that started it."""
+
+    def __init__(self, reached_by: dict[str, Any]) -> None:
+        super().__init__()
+        vars(self).update(reached_by, _forkserver_alive_fd=os.open(os.devnull, os.O_RDONLY))
+
+    def ensure_running(self) -> None:
+        resource_tracker.ensure_running()
+
+
+_shared: dict[tuple[str, ...], ForkServer] = {}
+"""Servers of another process by the modules that they have loaded."""
+
+
 @functools.cache
-def _own_server(modules: tuple[str, ...]) -> SimpleNamespace:
-    """Return the functions of `multiprocessing.forkserver` over a server of our own: engines use the first one."""
+def _server(modules: tuple[str, ...]) -> ForkServer:
+    """Return a running server that has loaded `modules`; it is not the first one, which engines use."""
+    if modules in _shared:
+        return _shared[modules]
     server = ForkServer()
     server.set_forkserver_preload(list(modules))
     with patch.dict(os.environ, _environment(), clear=True):
         server.ensure_running()
-    return SimpleNamespace(connect_to_new_process=server.connect_to_new_process, read_signed=read_signed)
+    return server
+
+
+def _own_server(modules: tuple[str, ...]) -> SimpleNamespace:
+    """Return the functions of `multiprocessing.forkserver` over a server of the tests."""
+    return SimpleNamespace(connect_to_new_process=_server(modules).connect_to_new_process, read_signed=read_signed)
 
 
 def _serve(
