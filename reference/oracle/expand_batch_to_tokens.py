@@ -17,7 +17,8 @@ def expand_batch_to_tokens(
     output = output_ptr.copy()
     # Floats compare in their dtype, integers exactly. 0.5 and NaN therefore equal no integer.
     wanted = output.dtype.type(replace_from) if output.dtype.kind == "f" else replace_from
+    values = input_ptr.tolist()
     for b, start, end in draft_rows(cu_num_tokens_ptr):
-        value = input_ptr[b].item()
+        value = values[b]
         output[start:end] = replace_to if value == wanted else value
     return {"output_ptr": output}

@@ -223,7 +223,8 @@ def test_wrong_kernels_fail(tmp_path: Path, module: str, old: str, new: str, cla
 
 def test_a_tree_without_the_sampler_is_refused(tmp_path: Path) -> None:
     (tmp_path / "sglang").mkdir()
-    command = [sys.executable, "-m", "verispec", "run", "--engine", f"sglang@{tmp_path}", "--only", "*:WS-1:*"]
+    only = ["--only", "sampler/whole_sampler:WS-1:*"]
+    command = [sys.executable, "-m", "verispec", "run", "--engine", f"sglang@{tmp_path}", *only]
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "V-ENG-SGLANG" in refused.stderr
     assert refused.returncode != 0

@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from verispec.engines.protocol.generation import LoadOptions
-from verispec.reference.models import Eagle3Config, Eagle3Head, MTPConfig, MTPHead, load_target
+from verispec.reference.models import Eagle3Config, Eagle3Head, MTPConfig, MTPHead, decode_graphs, load_target
 from verispec.reference.models.mtp import PREFIX
+from verispec.reference.runners import step_graphs
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 
@@ -59,6 +60,19 @@ class Models:
 def one_thread() -> None:
     """The models are so small that a second thread only costs."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def times(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Number of times after which whole steps are graphs.
+
+    Without a GPU they are recorded at the second time: the times before are launched, and cost as much as others.
+    """
+    if request.node.get_closest_marker("gpu"):
+        return decode_graphs.RECORD_AT
+    for module in (decode_graphs, step_graphs):
+        monkeypatch.setattr(module, "RECORD_AT", 2)
+    return 2
 
 
 @pytest.fixture(scope="session")

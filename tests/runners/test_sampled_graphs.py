@@ -41,9 +41,9 @@ def requests_of(prompts: list[tuple[int, ...]], style: str, tokens: int = 25) ->
     + [("draft_model", style) for style in STYLES if style != "limits"],
 )
 def test_sampled_steps_are_graphs(
-    method: str, style: str, runners: Runners, models: Models, prompts: list[tuple[int, ...]]
+    method: str, style: str, runners: Runners, times: int, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
-    runner = compare(models, method, requests_of(prompts, style), runners, times=RECORD_AT, **COUNTED)
+    runner = compare(models, method, requests_of(prompts, style), runners, times=times, **COUNTED)
     if isinstance(runner, CountingRunner):
         assert runner.launched == 0
     assert method == "none" or 0 < runner.metrics().num_accepted_tokens < runner.metrics().num_draft_tokens
@@ -53,13 +53,13 @@ def test_sampled_steps_are_graphs(
 @pytest.mark.parametrize("verification", ["block", "synthetic"])
 @pytest.mark.parametrize("drafts", ["probabilistic", "greedy"])
 def test_other_verifications_are_graphs(
-    verification: str, drafts: str, runners: Runners, models: Models, prompts: list[tuple[int, ...]]
+    verification: str, drafts: str, runners: Runners, times: int, models: Models, prompts: list[tuple[int, ...]]
 ) -> None:
     options: dict[str, Any] = {"rejection_sample_method": verification, "draft_sample_method": drafts}
     if verification == "synthetic":
         options["synthetic_acceptance_length"] = 2.6
     requests = requests_of(prompts, "limits")
-    runner = compare(models, "draft_model", requests, runners, times=RECORD_AT, **COUNTED, **options)
+    runner = compare(models, "draft_model", requests, runners, times=times, **COUNTED, **options)
     assert not isinstance(runner, CountingRunner) or runner.launched == 0
 
 
@@ -108,7 +108,7 @@ def test_requests_that_need_more_are_launched(models: Models, prompts: list[tupl
 
 @pytest.mark.parametrize("drafts", ["probabilistic", "greedy"])
 def test_steps_of_sampled_requests_are_launched_ahead(
-    drafts: str, models: Models, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+    drafts: str, times: int, models: Models, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step ahead that is dropped has left the distributions of its drafts beside those that are verified again."""
     starts: list[int] = []
@@ -121,7 +121,7 @@ def test_steps_of_sampled_requests_are_launched_ahead(
     monkeypatch.setattr(_Step, "start", counted)
     requests = requests_of(prompts, "temperature")[:1]
     options = {**COUNTED, "draft_sample_method": drafts}
-    runner = compare(models, "draft_model", requests, times=RECORD_AT, **options)
+    runner = compare(models, "draft_model", requests, times=times, **options)
     starts.clear()
     steps = len(runner.generate(requests)[0].steps)
     assert 0 < len(starts) < steps / 2
@@ -129,7 +129,9 @@ def test_steps_of_sampled_requests_are_launched_ahead(
 
 @pytest.mark.parametrize("runners", PLACES)
 @pytest.mark.parametrize("method", ["draft_model", "eagle3"])
-def test_steps_ahead_are_dropped(method: str, runners: Runners, models: Models, prompts: list[tuple[int, ...]]) -> None:
+def test_steps_ahead_are_dropped(
+    method: str, runners: Runners, times: int, models: Models, prompts: list[tuple[int, ...]]
+) -> None:
     """An abort, which the device cannot see, lets another request in, and the other one's drafts are verified again."""
     requests = [
         GenerationRequest(
@@ -137,4 +139,4 @@ def test_steps_ahead_are_dropped(method: str, runners: Runners, models: Models, 
         )
         for i in range(4)
     ]
-    compare(models, method, requests, runners, times=RECORD_AT, max_num_seqs=2, **COUNTED)
+    compare(models, method, requests, runners, times=times, max_num_seqs=2, **COUNTED)

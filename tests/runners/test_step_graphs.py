@@ -161,6 +161,7 @@ def test_synthetic_steps_are_graphs(
     drafts: int,
     count: int,
     runners: tuple[type[BaseRunner], type[BaseRunner]],
+    times: int,
     models: Models,
     prompts: list[tuple[int, ...]],
 ) -> None:
@@ -172,7 +173,7 @@ def test_synthetic_steps_are_graphs(
     synthetic: dict[str, Any] = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.6}
     options: dict[str, Any] = {"sampler": "request_state", "num_speculative_tokens": drafts, "block_size": 64}
     anew = any(request.seed is None for request in requests)
-    runner = compare(models, method, requests, runners, times=RECORD_AT, anew=anew, **options, **synthetic)
+    runner = compare(models, method, requests, runners, times=times, anew=anew, **options, **synthetic)
     metrics = runner.metrics()
     assert 0 < metrics.num_accepted_tokens < metrics.num_draft_tokens
     if isinstance(runner, CountingRunner):
@@ -209,7 +210,7 @@ def test_a_step_of_prompts_that_is_launched(models: Models, prompts: list[tuple[
 
 
 def test_nothing_follows_a_prompt_ahead(
-    models: Models, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
+    times: int, models: Models, prompts: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step after a prompt has another shape, so that a second launch of the prompt's would be for nothing."""
     widths: list[tuple[int, int]] = []
@@ -221,7 +222,7 @@ def test_nothing_follows_a_prompt_ahead(
 
     monkeypatch.setattr(_Step, "launch", counted)
     request = GenerationRequest(prompts[2], max_tokens=60, ignore_eos=True)
-    runner = compare(models, "draft_model", [request], times=RECORD_AT, block_size=64)
+    runner = compare(models, "draft_model", [request], times=times, block_size=64)
     widths.clear()
     runner.generate([request])
     assert [width for width, tokens in widths if width < tokens] == [1]

@@ -163,10 +163,20 @@ def tests_by_clause(folders: tuple[Path, ...] = (), naming: str = "") -> dict[st
     found: dict[str, list[str]] = defaultdict(list)
     paths = [*suites_folder().glob("*/test_*.py"), *(path for folder in folders for path in folder.glob("test_*.py"))]
     for path in sorted(paths):
-        text = path.read_text(encoding="utf-8")
-        for clause, test in _cases(ast.parse(text)) if naming in text else ():
+        for clause, test in _cases_of(path) if naming in _text_of(path) else ():
             found[clause].append(f"{path.parent.name}/{path.name}::{test}")
     return {clause: tuple(tests) for clause, tests in found.items()}
+
+
+@cache
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def _cases_of(path: Path) -> tuple[tuple[str, str], ...]:
+    """Return `_cases` of a file: parsed once for all clauses of an op."""
+    return tuple(_cases(ast.parse(_text_of(path))))
 
 
 def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:

@@ -53,13 +53,13 @@ class BadRequest(Exception):
 
 
 class OwnServer:
-    """The server without a fault: prompt lookup over the fixtures' target.
+    """The server without a fault: prompt lookup over a checkpoint of the fixtures.
 
     A subclass with a fault overrides one of the methods that begin with ``make_``.
     """
 
-    def __init__(self, method: str = "ngram") -> None:
-        self.target = fixtures.model("target")
+    def __init__(self, method: str = "ngram", checkpoint: str = "target") -> None:
+        self.target = fixtures.model(checkpoint)
         self.runner = self.make_runner(LoadOptions(method=method))
         self.tokenizer = load_tokenizer(self.target)
         self._waiting: queue.SimpleQueue[tuple[GenerationRequest, Future[GenerationResult]] | None]

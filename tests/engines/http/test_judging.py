@@ -89,7 +89,8 @@ QUICK = ("served_answers*", "served_load*", "served_text:SRV-[1349]:*", "served_
 
 
 def test_a_right_server_passes_every_clause(tmp_path: Path) -> None:
-    with OwnServer().served() as address:
+    """The small draft model is served: the cases read its folder as any other's."""
+    with OwnServer(checkpoint="draft").served() as address:
         outcomes = outcomes_of(address, QUICK, tmp_path)
     assert len(outcomes) > 60
     assert set(outcomes.values()) == {"pass"}, outcomes
