@@ -43,8 +43,10 @@ def main() -> None:
     """Count every call."""
     from op_running import run
 
+    from verispec.engines import triton_interpreter
     from verispec.reference.triton import op as kernel
 
+    triton_interpreter.prepare("reference:triton")
     counted(GridExecutor, "__call__", _launch)
     counted(InterpreterBuilder, "create_masked_load", _load)
     counted(InterpreterBuilder, "create_masked_store", _store)
