@@ -57,6 +57,7 @@ class Step:
         special: requests that have parameters.
         forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
         ignores: rows whose parameters are ignored, likewise.
+        drops: penalty of `NO_PENALTY` that is ignored where a request has others too.
     """
 
     batch: SamplerBatch
@@ -64,6 +65,7 @@ class Step:
     special: tuple[int, ...]
     forgets: str = ""
     ignores: str = ""
+    drops: str = ""
 
     def row(self, b: int, j: int, processors: bool = True) -> Array:
         """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
@@ -72,7 +74,7 @@ class Step:
         rows = ("all", "drafts" if j < len(drafts) else "bonus")
         output = [] if self.forgets in rows else drafts[:j]
         is_processed = processors and self.ignores not in rows
-        return processed_row(logits, self.contexts[b], output, j) if is_processed else logits
+        return processed_row(logits, without(self.contexts[b], self.drops), output, j) if is_processed else logits
 
     def law(self, b: int, j: int) -> Array:
         """Return the distribution [V] of a sampled token at row j of request b."""
@@ -82,6 +84,19 @@ class Step:
             for values, none in ((self.batch.top_p, 1.0), (self.batch.min_p, 0.0))
         )
         return limited(self.row(b, j), float(self.batch.temperature[b]), top_k, top_p, min_p)
+
+
+NO_PENALTY = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
+"""Values of the penalties that change nothing."""
+
+
+def without(context: RequestContext, penalty: str) -> RequestContext:
+    """Return `context` without `penalty` if it has another one too; else as it is."""
+    used = [name for name, off in NO_PENALTY.items() if getattr(context.params, name) != off]
+    if penalty not in used or len(used) == 1:
+        return context
+    changed: dict[str, Any] = {penalty: NO_PENALTY[penalty]}
+    return replace(context, params=replace(context.params, **changed))
 
 
 def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int], j: int) -> Array:
@@ -287,23 +302,25 @@ FAULTS: dict[str, dict[str, str]] = {
     "the bonus row ignores the parameter": {"ignores": "bonus"},
     "the rows of drafts ignore the parameter": {"ignores": "drafts"},
     "the parameter is ignored": {"ignores": "all"},
+    **{f"{name} is ignored beside other penalties": {"drops": name} for name in NO_PENALTY},
 }
 """Faults of a sampler in words, each with the fields of a `Step` that has it."""
 
 
 def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:
-    """Return the first of `FAULTS` that gives every greedy request its wrong tokens; empty if none does.
+    """Return those of `FAULTS` that give every greedy request its wrong tokens; empty if none does.
 
     Args:
         step: the step that a sampler got wrong.
         tokens: tokens that the sampler emitted, per request.
     """
     greedy = np.flatnonzero(step.batch.temperature.numpy() == 0).tolist()
+    faults = []
     for fault, fields in FAULTS.items():
         ruled = [(greedy_by_rule(replace(step, **fields), b), list(tokens[b])) for b in greedy]  # type: ignore[arg-type]
         if all(found is None or found[0] == got for found, got in ruled) and any(found for found, _ in ruled):
-            return fault
-    return ""
+            faults.append(fault)
+    return " or ".join(faults)
 
 
 Law = Callable[[Step, int, int], Array]

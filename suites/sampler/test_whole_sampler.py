@@ -18,13 +18,13 @@ from verispec.cases.sampling import (
     target_distribution,
 )
 from verispec.engines import Engine
-from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.engines.protocol.sampling import SamplerBatch, Trace
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.effects import BLOCKS, COARSE, DECISIONS, LARGE, effects, of_steps
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._callers import of_models
-from verispec.suites.sampler._noise_rule import by_rule
+from verispec.suites.sampler._noise_rule import by_rule, mistake_of
 from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
 from verispec.suites.sampler._threads import openmp_threads
 
@@ -107,6 +107,33 @@ def test_requests_do_not_see_each_other(sampler: SamplerUnderTest, seed: int, ch
         pairs = [(b, sampler(select(step, [b]))[0]) for b in range(len(COUNTS))]
     for b, got in pairs:
         equal(tokens[b], got, f"request {b} ({change})")
+
+
+@case("WS-2", family=FAMILIES, change="reversed", size="large", draft=DRAFT, reach="large batches")
+def test_requests_of_a_large_batch_do_not_see_each_other(sampler: SamplerUnderTest, seed: int, draft: str) -> None:
+    """Engines draw the numbers of large batches in parts, and launch and sort in parts: each request keeps its own.
+
+    96 requests over 2,048 tokens, with temperatures and limits of their own, some greedy; then the same in reverse
+    order, and the first and the last one alone.
+    """
+    count = 96
+    rng = np.random.default_rng(seed)
+    step = random_sampler_batch(
+        rng,
+        [1 + n % 3 for n in range(count)],
+        2048,
+        temperature=np.where(rng.random(count) < 0.2, 0.0, rng.uniform(0.5, 1.5, count)),
+        draft=draft == "present",
+        seeds=list(range(count)),
+        top_k=rng.integers(2, 200, count),
+        top_p=rng.uniform(0.5, 1.0, count),
+    )
+    tokens = sampler(step)
+    order = np.arange(count)[::-1]
+    for b, got in zip(order.tolist(), sampler(select(step, order)), strict=True):
+        equal(tokens[b], got, f"request {b} of {count} (reversed)")
+    for b in (0, count - 1):
+        equal(tokens[b], sampler(select(step, [b]))[0], f"request {b} of {count} (alone)")
 
 
 @case("WS-3", family=FAMILIES, draft=DRAFT, reach="a request with a seed")
@@ -283,6 +310,8 @@ def test_tokens_follow_from_the_random_numbers(
     by_limit: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}
     options = by_limit[limits]
     judged = 0
+    traced: list[tuple[SamplerBatch, Trace]] = []
+    wrong: list[tuple[list[int], list[int], str]] = []
     for n in range(16):
         seeds: list[int | None] = [1000 * n + b for b in range(len(COUNTS))]
         counts = (1 + n // 8,) * len(COUNTS) if n % 2 else COUNTS
@@ -292,6 +321,7 @@ def test_tokens_follow_from_the_random_numbers(
         else:
             step = random_sampler_batch(rng, counts, temperature=0.9, draft=draft == "present", seeds=seeds, **options)
         trace = sampler.trace(step)
+        traced.append((step, trace))
         for b, draws in enumerate(trace.draws):
             if draws is None or not step.counts[b] or float(step.temperature[b]) == 0:
                 continue
@@ -301,7 +331,12 @@ def test_tokens_follow_from_the_random_numbers(
             judged += 1
             expected, rejected = ruled
             got = trace.tokens[b] if rejected else trace.tokens[b][:-1]
-            equal(expected, got, f"request {b}, up to its bonus token,")
+            if expected != got:
+                wrong.append((expected, got, f"request {b}, up to its bonus token,"))
+    if wrong:
+        mistake = mistake_of(traced)
+        expected, got, what = wrong[0]
+        equal(expected, got, f"{mistake}: {what}" if mistake else what)
     if judged < 20:
         raise Inconclusive(
             f"only {judged} requests reported their random numbers (Draws of trace()) and had no near tie"

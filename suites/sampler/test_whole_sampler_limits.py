@@ -136,27 +136,60 @@ def test_min_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check:
         check_edge(sampler, seed, limit, check, (1.0, second, 1e-9), stays=side > 0)
 
 
+@case(
+    "WS-22",
+    family=FAMILIES,
+    limit=["min_p 0.3", "top_p 0.3"],
+    heat=["0.5", "2"],
+    check=EDGE,
+    reach="a request with a limit and a temperature",
+)
+def test_limits_come_after_temperature(sampler: SamplerUnderTest, seed: int, limit: str, heat: str, check: str) -> None:
+    """The second token is in or out by its probability at a temperature, as close to the limit as above.
+
+    By that of the logits themselves it is in wherever the temperature is 0.5, and out where it is 2.
+    """
+    name, value = limit.split()
+    for side in (-1, 1):
+        if name == "min_p":
+            masses, stays = (1.0, float(value) * (1 + side * NEAR), 1e-9), side > 0
+        else:
+            first = float(value) * (1 + side * NEAR)
+            masses, stays = (first, 0.15, 0.85 - first), side < 0
+        check_edge(sampler, seed, limit, check, masses, stays=stays, heat=float(heat))
+
+
 def check_edge(
-    sampler: SamplerUnderTest, seed: int, limit: str, check: str, masses: tuple[float, float, float], *, stays: bool
+    sampler: SamplerUnderTest,
+    seed: int,
+    limit: str,
+    check: str,
+    masses: tuple[float, float, float],
+    *,
+    stays: bool,
+    heat: float = 1.0,
 ) -> None:
     """Check that the second of the tokens is emitted if it `stays`; `masses` are those of two tokens and the rest.
 
-    Every second request has a draft, which its limit excludes. Without seeds none has: some engines have no seeds.
+    They are probabilities at the temperature `heat`, but for a factor. Every second request has a draft, which its
+    limit excludes. Without seeds none has: some engines have no seeds.
     """
     rng = np.random.default_rng(seed)
     name, value = limit.split()
     limits: dict[str, Any] = {name: torch.full((REQUESTS,), float(value))}
     counts, seeds = ([0, 1] * (REQUESTS // 2), list(range(REQUESTS))) if check == "edge" else ([0] * REQUESTS, None)
-    step = random_sampler_batch(rng, counts, draft=False, seeds=seeds, **limits)
+    step = random_sampler_batch(rng, counts, draft=False, seeds=seeds, temperature=heat, **limits)
     first, second, drafted = rng.choice(step.vocab_size, 3, replace=False).tolist()
-    step.logits[:] = float(np.log(masses[2] / (step.vocab_size - 2)))
-    step.logits[:, first], step.logits[:, second] = float(np.log(masses[0])), float(np.log(masses[1]))
+    step.logits[:] = heat * float(np.log(masses[2] / (step.vocab_size - 2)))
+    step.logits[:, first], step.logits[:, second] = heat * float(np.log(masses[0])), heat * float(np.log(masses[1]))
     for ids in step.draft_token_ids:
         ids[:] = [drafted] * len(ids)  # type: ignore[index]
     seen = {emitted[0] for emitted in sampler(step)}
     wanted = {first, second} if stays else {first}
     if seen != wanted:
         what = f"{name} = {value} and masses {masses[0]:.6f} and {masses[1]:.6f} of two tokens"
+        if heat != 1:
+            what = f"at a temperature of {heat}, after which a limit comes, {what}"
         refuse(f"{what} keep {sorted(wanted)}; emitted were {sorted(seen)}")
 
 
