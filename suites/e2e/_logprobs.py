@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from verispec.cases.request_parameters import distribution, possible, processed, slack_after
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
+from verispec.judge import Mismatch
 from verispec.suites.e2e._parameters import stops_of
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
 from verispec.suites.e2e._setups import require, require_accepted_drafts
@@ -68,7 +70,40 @@ def check_entries(
             with np.errstate(divide="ignore"):
                 row = np.log(exact)
             off /= request.temperature
-        check_row(row, token, entry, request.logprobs or 0, 2 * off + ARITHMETIC, f"{what}, token {i}")
+        bound = 2 * off + ARITHMETIC
+        try:
+            check_row(row, token, entry, request.logprobs or 0, bound, f"{what}, token {i}")
+        except Mismatch as mismatch:
+            others = {"the raw logits": logits, **_shaped(logits, request, tokens[:i])}
+            if other := _confused(_log_softmax(row)[token], others, token, entry.sampled, bound):
+                message = f"{mismatch.failure.message}; it is that of {other}, and the mode is {mode}"
+                raise Mismatch(replace(mismatch.failure, message=message)) from mismatch
+            raise
+
+
+def _shaped(logits: Array, request: GenerationRequest, before: Sequence[int]) -> dict[str, Array]:
+    """Return rows that an engine may take the log-probability from by mistake, each with its name."""
+    after = processed(logits, request, before, stops_of(request))
+    rows = {"the logits after the processors": after}
+    if not request.greedy:
+        with np.errstate(divide="ignore"):
+            rows["the distribution that was sampled from"] = np.log(distribution(after, request))
+        rows["the logits over the temperature"] = logits / request.temperature
+    return rows
+
+
+def _confused(expected: float, others: Mapping[str, Array], token: int, got: float, bound: float) -> str:
+    """Return the name of the row whose log-probability of `token` is `got`; empty for none, and if `got` is right."""
+    if abs(got - expected) <= bound:
+        return ""
+    found = (name for name, row in others.items() if abs(got - _log_softmax(row)[token]) <= bound)
+    return next(found, "a token that is certain" if abs(got) <= bound else "")
+
+
+def _log_softmax(row: Array) -> Array:
+    best = row.max()
+    exact: Array = row - best - np.log(np.exp(row - best).sum())
+    return exact
 
 
 def check_prompt_entries(
@@ -92,8 +127,7 @@ def check_prompt_entries(
 
 def check_row(row: Array, token: int, entry: TokenLogprobs, top: int, bound: float, what: str) -> None:
     """Check one entry against the log-softmax of `row`; every value may be off by `bound`."""
-    best = row.max()
-    exact = row - best - np.log(np.exp(row - best).sum())
+    exact = _log_softmax(row)
     off = abs(entry.sampled - exact[token])
     require(bool(off <= bound), f"{what}: log-probability {entry.sampled:.5f} of {token}, expected {exact[token]:.5f}")
     ids, values = [id_ for id_, _ in entry.top], [value for _, value in entry.top]

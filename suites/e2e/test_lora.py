@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.judge import Mismatch
 from verispec.suites.e2e._adapted import Adapted, save_adapted
 from verispec.suites.e2e._logprobs import check_batch
 from verispec.suites.e2e._reference_model import reference_model
@@ -42,8 +43,39 @@ def test_every_request_has_its_adapter(
     results = load(draft, memory, lora_adapters=adapted.adapters).generate(asked)
     require_accepted_drafts(results)
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        model = reference_model(adapted.merged[request.lora_adapter])
-        model.judge_greedy(request.prompt_token_ids, result.token_ids, f"request {n} ({named(request)})")
+        judge(adapted, request, result, f"request {n} ({named(request.lora_adapter)})")
+
+
+def judge(adapted: Adapted, request: GenerationRequest, result: GenerationResult, what: str) -> None:
+    """Check a greedy text; a failure says whose text it is, if it is that of another adapter, or of none."""
+
+    def mismatch_of(adapter: int | None) -> Mismatch | None:
+        try:
+            reference_model(adapted.merged[adapter]).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+        except Mismatch as mismatch:
+            return mismatch
+        return None
+
+    if (mismatch := mismatch_of(request.lora_adapter)) is None:
+        return
+    owner = next((named(other) for other in adapted.merged if mismatch_of(other) is None), None)
+    told = "" if owner is None else f"; the text is that of {owner}"
+    raise Mismatch(replace(mismatch.failure, message=f"{mismatch.failure.message}{told}"))
+
+
+@case("GEN-43", draft=METHODS, adapters="in turn", reach=f"{REACH}, one after another", quick=False)
+def test_no_adapter_stays_behind(load: Load, adapted: Adapted, prompts: Any, draft: str) -> None:
+    """Each call has one request, with another adapter than the last one's or with none.
+
+    Prompts of one token are as long as a step without drafts, so that nothing but the adapter changes at a call.
+    """
+    generator, last, calls = load(draft, lora_adapters=adapted.adapters), "", 0
+    for asked in greedy([(*prompts[0][:12], *prompts[0][:12]), prompts[0][:1]], LENGTH):
+        for adapter in (0, None, 1, 0, None):
+            request = replace(asked, lora_adapter=adapter)
+            (result,) = generator.generate([request])
+            judge(adapted, request, result, f"call {calls} ({named(adapter)}{last})")
+            last, calls = f" after {named(adapter)}", calls + 1
 
 
 @case(
@@ -78,9 +110,9 @@ def test_logprobs_are_those_of_the_adapter(
     check_batch(results, asked, "raw", lambda request: reference_model(adapted.merged[request.lora_adapter]))
 
 
-def named(request: GenerationRequest) -> str:
-    """Return the request's adapter in words."""
-    return "no adapter" if request.lora_adapter is None else f"adapter {request.lora_adapter}"
+def named(adapter: int | None) -> str:
+    """Return an adapter in words."""
+    return "no adapter" if adapter is None else f"adapter {adapter}"
 
 
 @case("GEN-43", draft=["draft_model k=3"], adapters="several", samples=2, reach=REACH, quick=False)
@@ -89,5 +121,4 @@ def test_every_sample_has_its_adapter(load: Load, adapted: Adapted, prompts: Any
     asked = [replace(r, n=2, top_k=1, temperature=0.8, seed=n) for n, r in enumerate(batch(prompts, 1, "several"))]
     for request, result in zip(asked, load(draft, lora_adapters=adapted.adapters).generate(asked), strict=True):
         for sample in (result, *result.samples):
-            model = reference_model(adapted.merged[request.lora_adapter])
-            model.judge_greedy(request.prompt_token_ids, sample.token_ids, f"a sample with {named(request)}")
+            judge(adapted, request, sample, f"a sample with {named(request.lora_adapter)}")
