@@ -44,8 +44,8 @@ class Eagle3Config(LlamaConfig):
         draft_vocab_size: size Vd of the vocabulary that the head predicts; `vocab_size` is the target's.
         target_hidden_size: width of the target's hidden states; the head's own is `hidden_size`.
         eagle_aux_hidden_state_layer_ids: target states that it reads (see `auxiliary`); None means the default three.
-        norm_before_residual: True if the residual is h after its norm (speculators' default), False if before
-            (SafeAILab).
+        norm_before_residual: True if the residual is h after its norm (vLLM's default for heads of speculators, whose
+            own is False), False if before (SafeAILab).
     """
 
     draft_vocab_size: int | None = None

@@ -11,16 +11,15 @@ from safetensors.torch import load_file, save_file
 from verispec import fixtures
 
 
-def save_own_head(folder: Path, without: str = "") -> Path:
+def save_own_head(folder: Path) -> Path:
     """Write the speculators head with an embedding of its own, and its residual behind its norm; return `folder`.
 
     The embedding is the target's with noise of half its size, and the head reads other layers than those of a head that
-    names none: some drafts are still right. The field `without` is left out of the configuration.
+    names none: some drafts are still right.
     """
     head = fixtures.model("eagle3_speculators")
     config = json.loads((head / "config.json").read_text(encoding="utf-8"))
     config |= {"norm_before_residual": True, "eagle_aux_hidden_state_layer_ids": [1, 4, 8]}
-    config.pop(without, None)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     tensors = load_file(head / "model.safetensors")
     shared = load_file(fixtures.model("target") / "model.safetensors")["model.embed_tokens.weight"]
