@@ -334,10 +334,10 @@ def check_huge_top_k(
     Args:
         engine: generator of the tested engine.
         target: folder of the target.
-        prompts: of one request without a top-k, and then of as many with each number.
-        temperature: of all requests.
-        rank: tokens behind so many more likely ones count.
-        seed: of the first request, less its whole multiples of 2^31.
+        prompts: prompts of one request without a top-k, and then of as many with each number.
+        temperature: temperature of all requests.
+        rank: number of more likely tokens behind which a token counts.
+        seed: seed of the first request, less its whole multiples of 2^31.
     """
     asked = [
         GenerationRequest(
