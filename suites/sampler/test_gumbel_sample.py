@@ -15,7 +15,7 @@ import torch
 from verispec.cases import case
 from verispec.cases.request_state import Array
 from verispec.cases.strategies import DrawnCall, explore, structures
-from verispec.judge import Compare, OpUnderTest, assert_same, sparse_zeros
+from verispec.judge import Compare, Failure, Kind, Mismatch, OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.gumbel_sample import scores
 from verispec.suites.sampler._callers import of_vocabulary
@@ -88,6 +88,28 @@ def test_low_temperatures_still_sample(op: OpUnderTest, seed: int, draw: str, te
     values = arguments(seed, draw, rows=64, temperature=np.full(67, heat))
     values["logits"] *= heat
     check(op, values)
+
+
+@case(
+    "GUM-1",
+    draw=DRAWS,
+    part=["seed", "position"],
+    check="past 32 bits",
+    reach="seeds of 64 bits, and positions that count on",
+)
+def test_every_bit_of_a_seed_and_of_a_position_counts(op: OpUnderTest, seed: int, draw: str, part: str) -> None:
+    """Uniform rows over many tokens: numbers that lose their upper half would give the same token."""
+    values = arguments(seed, draw, 20_000, rows=8, temperature=np.ones(11))
+    values["logits"][:] = 0.0
+    values["pos"] %= 2**31
+    name = "seed" if part == "seed" else "pos"
+    shifted = values | {name: np.bitwise_xor(values[name], 2**32)}
+    tokens, others = op.call_written(values)["sampled"], op.call_written(shifted)["sampled"]
+    if np.array_equal(tokens, others):
+        message = f"a {part} and another one that differs from it in bit 32 give the same tokens in all of 8 rows"
+        raise Mismatch(Failure(Kind.RELATION, message, "sampled", wrong=len(tokens), total=len(tokens)))
+    check(op, values)
+    check(op, shifted)
 
 
 @case("GUM-2", draw=DRAWS, vocab=[37, 8193], reach=REACH)
