@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from wrong_offsets import OP, without_strides
 
+from verispec.cases.sampling import random_sampler_batch
+from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
 from verispec.judge import Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
 from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
 from verispec.run.record import FAULT
 from verispec.suites.sampler import test_every_op as every_op
+from verispec.suites.sampler._noise_rule import MISTAKES, by_rule, mistake_of
 from verispec.suites.sampler._parameters import FAULTS, fault_of, greedy_by_rule, random_step
 from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
 
@@ -73,26 +77,57 @@ SAMPLERS = {
     ("ignores", "bonus"): "the bonus row ignores the parameter",
     ("ignores", "drafts"): "the rows of drafts ignore the parameter",
     ("ignores", "all"): "the parameter is ignored",
+    ("drops", "presence_penalty"): "presence_penalty is ignored beside other penalties",
+    ("drops", "frequency_penalty"): "frequency_penalty is ignored beside other penalties",
+    ("drops", "repetition_penalty"): "repetition_penalty is ignored beside other penalties",
 }
 
 
 @pytest.mark.parametrize(("fault", "name"), SAMPLERS.items())
 def test_a_sampler_with_a_fault_has_its_name(fault: tuple[str, str], name: str) -> None:
     rng = np.random.default_rng(5)
-    named = []
-    for _ in range(12):
-        step = random_step(rng, "min tokens", "absent", 0.0)
+    named = set()
+    parameter, steps = ("penalties", 60) if fault[0] == "drops" else ("min tokens", 12)
+    for _ in range(steps):
+        step = random_step(rng, parameter, "absent", 0.0)
         faulty = replace(step, **dict([fault]))  # type: ignore[arg-type]
         tokens = [(greedy_by_rule(faulty, b) or ([],))[0] for b in range(len(step.contexts))]
         right = [(greedy_by_rule(step, b) or ([],))[0] for b in range(len(step.contexts))]
         if tokens != right:
-            named.append(fault_of(step, tokens))
+            named |= set(fault_of(step, tokens).split(" or "))
             assert fault_of(step, [*tokens[:-1], [31, 31, 31, 31]]) == "", "one request that it does not explain"
     assert name in named
 
 
 def test_every_named_fault_of_a_sampler_is_tested() -> None:
     assert list(FAULTS) == list(SAMPLERS.values())
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_with_random_numbers_has_its_name(mistake: str) -> None:
+    """Eight steps of three drafts leave no other mistake that explains all of their tokens."""
+    rng = np.random.default_rng(7)
+    traced = []
+    for n in range(8):
+        step = random_sampler_batch(rng, [3] * 8, 32, temperature=0.9, draft=True, seeds=[8 * n + b for b in range(8)])
+        draws: list[Draws | None] = [
+            Draws(torch.from_numpy(rng.random(3)), torch.from_numpy(rng.exponential(size=32))) for _ in range(8)
+        ]
+        tokens = [answer_of(step, b, draw, mistake) for b, draw in enumerate(draws)]
+        traced.append((step, Trace(tokens, draws)))
+    assert mistake_of(traced) == mistake
+    step, trace = traced[0]
+    wrong = Trace([[31] * 4, *trace.tokens[1:]], trace.draws)
+    assert mistake_of([(step, wrong), *traced[1:]]) == "", "one request that it does not explain"
+
+
+def answer_of(step: SamplerBatch, b: int, draw: Draws | None, mistake: str) -> list[int]:
+    """Return the tokens of a request whose sampler makes the mistake, with 0 as any bonus token."""
+    assert draw is not None
+    ruled = by_rule(step, b, MISTAKES[mistake](draw.uniform.numpy()), draw.noise.numpy())
+    assert ruled is not None, "no near tie with this seed"
+    emitted, rejected = ruled
+    return emitted if rejected else [*emitted, 0]
 
 
 def one_off(**arguments: Any) -> None:
