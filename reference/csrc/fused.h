@@ -24,7 +24,6 @@ namespace verispec {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 constexpr float kInfinite = -kNone;
-constexpr int64_t kSubBlocks = kBlock / kSubBlock;
 
 // In eight chains, so that one addition does not wait for the one before.
 inline double sum_of(const float* x, int64_t n) {
@@ -92,9 +91,12 @@ class RowView {
   // The logits of a block: where they are, or widened into `buffer`.
   const float* block(int64_t block, float* buffer) const { return read(block * kBlock, block_size(block), buffer); }
 
+  // Whether `read` needs no buffer.
+  bool is_plain() const { return stride_ == 1 && type_ == Type::float32; }
+
   // The same for n logits.
   const float* read(int64_t begin, int64_t n, float* buffer) const {
-    if (stride_ == 1 && type_ == Type::float32) return reinterpret_cast<const float*>(data_) + begin;
+    if (is_plain()) return reinterpret_cast<const float*>(data_) + begin;
     if (stride_ == 1 && type_ == Type::bfloat16) {
       rows().widen_bfloat16(reinterpret_cast<const uint16_t*>(data_) + begin, n, buffer);
     } else {
@@ -133,22 +135,17 @@ struct BlockStats {
     const RowFunctions& functions = rows();
     // The base of the row's first logits serves most of its blocks, whichever thread reads them.
     const int64_t few = std::min(kSubBlock, row.size());
-    const Base guess = with_mass ? Base::of(functions.maximum(row.read(0, few, buffer), few, nullptr), scale) : Base{};
-    for (int64_t b = begin; b < end; ++b) {
-      const float* x = row.block(b, buffer);
-      const int64_t n = row.block_size(b);
+    const Base guess = with_mass ? Base::of(functions.maximum(row.read(0, few, buffer), few), scale) : Base{};
+    const int64_t step = row.is_plain() ? end - begin : 1;
+    for (int64_t b = begin; b < end; b += step) {
+      const int64_t n = std::min(step * kBlock, row.size() - b * kBlock);
+      const float* x = row.read(b * kBlock, n, buffer);
       float* maxima = with_sub ? &sub[b * kSubBlocks] : nullptr;
-      if (!with_mass) {
-        top[b] = functions.maximum(x, n, maxima);
-        continue;
+      if (with_mass) {
+        functions.scan(x, n, guess, scale, bound, {&top[b], &mass[b], &above[b], &log[b], maxima});
+      } else {
+        functions.maxima(x, n, &top[b], maxima);
       }
-      const BlockSummary summary =
-          bound > kNone ? functions.scan_above(x, n, guess, scale, maxima, bound)
-                        : functions.scan(x, n, guess, scale, maxima);
-      top[b] = summary.top;
-      mass[b] = summary.mass;
-      above[b] = summary.above;
-      log[b] = summary.log;
     }
   }
 };
@@ -207,7 +204,7 @@ class Row {
     stats_ = &stats;
     scale_ = scale;
     const int64_t blocks = view.blocks();
-    top_ = rows().maximum(stats.top.data(), blocks, nullptr);
+    top_ = rows().maximum(stats.top.data(), blocks);
     base_ = Base::of(top_, scale);
     masses_.clear(with_mass ? blocks : 0);
     above_.clear(with_mass ? blocks : 0);

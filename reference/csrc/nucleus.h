@@ -27,9 +27,9 @@ class Sample {
       if (x != to) std::copy(x, x + kSubBlock, to);
     }
     list_.size = kSize;
-    top_ = rows().maximum(list_.logits.data(), kBlock, nullptr);
+    top_ = rows().maximum(list_.logits.data(), kBlock);
     for (int64_t i = kBlock; i < kSize; i += kBlock) {
-      top_ = std::max(top_, rows().maximum(&list_.logits[i], kBlock, nullptr));
+      top_ = std::max(top_, rows().maximum(&list_.logits[i], kBlock));
     }
     if (!(top_ > kNone && top_ < kInfinite)) return false;
     share_ = static_cast<double>(kSize) / static_cast<double>(view.size());

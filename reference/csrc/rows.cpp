@@ -59,7 +59,7 @@ float count_infinite(const float* x, int64_t n) {
 #define VERISPEC_WIDTH 16
 namespace baseline {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"baseline", maximum, scan, scan_above, weights, widen,
+constexpr RowFunctions kFunctions{"baseline", maximum, maxima, scan, weights, widen,
                                   select, list, weight_above, keep};
 }  // namespace baseline
 
@@ -73,7 +73,7 @@ constexpr RowFunctions kFunctions{"baseline", maximum, scan, scan_above, weights
 #define VERISPEC_WIDTH 32
 namespace avx2 {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"avx2", maximum, scan, scan_above, weights, widen,
+constexpr RowFunctions kFunctions{"avx2", maximum, maxima, scan, weights, widen,
                                   select, list, weight_above, keep};
 }  // namespace avx2
 #if defined(__clang__)
@@ -87,7 +87,7 @@ constexpr RowFunctions kFunctions{"avx2", maximum, scan, scan_above, weights, wi
 #define VERISPEC_WIDTH 64
 namespace avx512 {
 #include "rows.inc"
-constexpr RowFunctions kFunctions{"avx512", maximum, scan, scan_above, weights, widen,
+constexpr RowFunctions kFunctions{"avx512", maximum, maxima, scan, weights, widen,
                                   select, list, weight_above, keep};
 }  // namespace avx512
 #if defined(__clang__)

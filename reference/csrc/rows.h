@@ -13,6 +13,7 @@ namespace verispec {
 constexpr int64_t kLanes = 16;
 constexpr int64_t kSubBlock = 128;
 constexpr int64_t kBlock = 1024;
+constexpr int64_t kSubBlocks = kBlock / kSubBlock;
 
 // The base of weights: the weight of x is 2^((x - shift) * scale - power), at most about 1.
 struct Base {
@@ -36,15 +37,22 @@ struct BlockSummary {
   double log;
 };
 
+// The same of many blocks, and the maximum of each sub-block unless `sub` is null.
+struct BlockSummaries {
+  float *top, *mass, *above;
+  double* log;
+  float* sub;
+};
+
 struct RowFunctions {
   const char* name;
-  // Maximum of each kSubBlock of n logits into `sub` (unless null); returns that of all. NaN is skipped.
-  float (*maximum)(const float* x, int64_t n, float* sub);
-  // The same maxima, and the sum of the weights of n <= kBlock logits; NaN counts as minus infinity. A block is read
-  // twice unless its maximum weighs from 2^-60 to 2^100 relative to the guessed base.
-  BlockSummary (*scan)(const float* x, int64_t n, Base guess, float scale, float* sub);
-  // The same, with the mass of logits of at least `bound`.
-  BlockSummary (*scan_above)(const float* x, int64_t n, Base guess, float scale, float* sub, float bound);
+  // The maximum of n logits. NaN is skipped.
+  float (*maximum)(const float* x, int64_t n);
+  // The maximum of each block of n logits into `top`, and of each sub-block into `sub` (unless null).
+  void (*maxima)(const float* x, int64_t n, float* top, float* sub);
+  // Summaries of the blocks of n logits; NaN counts as minus infinity. `bound` of minus infinity is none. A block is
+  // read twice unless its maximum weighs from 2^-60 to 2^100 relative to the guessed base.
+  void (*scan)(const float* x, int64_t n, Base guess, float scale, float bound, const BlockSummaries& out);
   // The weights of any number of logits one by one.
   void (*weights)(const float* x, int64_t n, Base base, float scale, float* out);
   // bfloat16 to float32.
