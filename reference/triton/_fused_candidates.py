@@ -19,6 +19,7 @@ from ._fused_draw import (
     cumulative,
     draw,
     draw_sum,
+    load_tile_of,
     load_tiles,
     probability_of_draft,
     trial_numbers,
@@ -102,7 +103,8 @@ def list_candidates(
     hole = tl.full((), -1, tl.int64)
     if KIND == ONE_HOT:  # noqa: SIM102 -- decided when the kernel is compiled
         if is_residual:
-            masses, hole = without_draft(masses, target, row, None, rejected, top, scale, vocabulary, TILES)
+            tile = load_tile_of(target, row, None, rejected, is_residual, vocabulary)
+            masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
     pool = cumulative(masses, TILES)
     seed = tl.load(requests.seed + state)
     pos = tl.load(requests.pos + row)
@@ -290,7 +292,8 @@ def draw_limited(
     hole = tl.full((), -1, tl.int64)
     if KIND == ONE_HOT:  # noqa: SIM102 -- decided when the kernel is compiled
         if is_residual:
-            masses, hole = without_draft(masses, target, row, limit, rejected, top, scale, vocabulary, TILES)
+            tile = load_tile_of(target, row, limit, rejected, is_residual, vocabulary)
+            masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
     pool = cumulative(masses, TILES)
     seed = tl.load(requests.seed + state)
     pos = tl.load(requests.pos + row)
@@ -333,9 +336,8 @@ def draw_limited(
                 hole = tl.full((), -1, tl.int64)
                 if KIND == ONE_HOT:  # noqa: SIM102
                     if is_residual:
-                        masses, hole = without_draft(
-                            masses, target, row, kept_limit, rejected, top, scale, vocabulary, TILES
-                        )
+                        tile = load_tile_of(target, row, kept_limit, rejected, is_residual, vocabulary)
+                        masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
             tokens = draw(cumulative(masses, TILES), u, target, row, kept_limit, hole, top, scale, vocabulary, TILES)
             token = tl.max(tokens, axis=0)
     return token

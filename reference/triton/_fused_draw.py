@@ -203,20 +203,26 @@ def draw_residual(
 
 
 @triton.jit
-def without_draft(masses, target, row, limit, rejected, top, scale, vocabulary, TILES: tl.constexpr):
-    """Return the masses of the tiles without a rejected draft, and that draft; if nothing else has mass, all and -1."""
-    tile = rejected // TILE
-    ids = tile * TILE + tl.arange(0, TILE)
-    x = load_row(target, row, ids, ids < vocabulary)
+def load_tile_of(target, row, limit, token, mask, vocabulary):
+    """Ids and logits of the tile of a token, [TILE]; minus infinity where the mask is False."""
+    ids = token // TILE * TILE + tl.arange(0, TILE)
+    x = load_row(target, row, ids, mask & (ids < vocabulary))
     if limit is not None:
         x = kept(x, ids, limit[0], limit[1])
+    return ids, x
+
+
+@triton.jit
+def without_draft(masses, tile, rejected, is_residual, top, scale, TILES: tl.constexpr):
+    """Return the masses of the tiles without a rejected draft, and that draft; if nothing else has mass, all and -1.
+
+    `tile` is what ``load_tile_of`` returned for the draft. Without a residual nothing changes, and -1 is returned.
+    """
+    ids, x = tile
     left = tl.sum(tl.where(ids == rejected, 0.0, weights_of(x, top, scale)), axis=0)
-    others = tl.where(tl.arange(0, TILES) == tile, left.to(tl.float64), masses)
-    hole = tl.full((), -1, tl.int64)
-    if tl.max(others, axis=0) > 0.0:
-        masses = others
-        hole = rejected
-    return masses, hole
+    others = tl.where(tl.arange(0, TILES) == rejected // TILE, left.to(tl.float64), masses)
+    has_hole = is_residual & (tl.max(others, axis=0) > 0.0)
+    return tl.where(has_hole, others, masses), tl.where(has_hole, rejected, -1)
 
 
 @triton.jit
@@ -268,12 +274,14 @@ def finish(
             pos = tl.load(requests.pos + row)
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
             is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
+            # Before what waits for the tiles.
+            tile = load_tile_of(target, row, None, rejected, is_residual & (KIND == ONE_HOT), vocabulary)
+            u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
             sums, tops = tiles
             masses = (sums * weights_of(tops, top, scale)).to(tl.float64)
             hole = tl.full((), -1, tl.int64)
-            if KIND == ONE_HOT:  # noqa: SIM102
-                if is_residual:
-                    masses, hole = without_draft(masses, target, row, None, rejected, top, scale, vocabulary, TILES)
+            if KIND == ONE_HOT:
+                masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
             if KIND == DRAFT:
                 is_residual = is_residual & (n < draft.steps) & (total > 0.0)
                 token = tl.full((), -1, tl.int64)
@@ -297,7 +305,6 @@ def finish(
                         CANDIDATES,
                     )
             if (KIND == ONE_HOT) | (not is_residual):
-                u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
                 tokens = draw(cumulative(masses, TILES), u, target, row, None, hole, top, scale, vocabulary, TILES)
                 token = tl.where(total > 0.0, tl.max(tokens, axis=0), 0)
     store_results(out, requests, request, first, drafts, n, token, COLUMNS)
