@@ -124,7 +124,15 @@ TOGETHER = (*MASKS, "logit bias", "penalties")
 PAIR_ROUNDS = 4
 
 
-@case("WS-22", family=FAMILIES, parameter="pairs", batch=["all greedy", "mixed"], draft=DRAFT, reach="two parameters")
+@case(
+    "WS-22",
+    family=FAMILIES,
+    parameter="pairs",
+    batch=["all greedy", "mixed"],
+    draft=DRAFT,
+    reach="two parameters",
+    quick=False,
+)
 def test_every_two_parameters_combine(sampler: SamplerUnderTest, seed: int, batch: str, draft: str) -> None:
     """Every two masks, biases and penalties of one request: neither changes what the other does.
 

@@ -128,7 +128,13 @@ def test_no_two_ids_share_their_noise(sampler: SamplerUnderTest, size: str) -> N
             check_parts(row, own, kind)
 
 
-@case("WS-25", size=list(SIZES), check="parts of the vocabulary", reach="every request whose drafts are sampled")
+@case(
+    "WS-25",
+    size=list(SIZES),
+    check="parts of the vocabulary",
+    reach="every request whose drafts are sampled",
+    quick=False,
+)
 def test_no_two_ids_share_their_noise_in_drafting(engine: Engine, seed: int, size: str) -> None:
     torch.manual_seed(seed)
     sampler = SamplerUnderTest(offered(engine.sampler()))
