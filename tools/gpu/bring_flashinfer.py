@@ -1,6 +1,6 @@
 """Add FlashInfer's sampling to a bundle of `make_offline_bundle.py`, as a wheel of about a tenth of the released one.
 
-    python tools/gpu/bring_flashinfer.py build/gpu [flashinfer-python==0.7.2.post1]
+    python tools/gpu/bring_flashinfer.py build/gpu [flashinfer-python==0.7.4]
 
 Run it where pip reaches an index, with torch. The wheel has the released files that sampling imports or compiles, byte
 for byte; other kernels and CUTLASS are left out, and of the requirements all that sampling does not import.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wheels import download, reduce
 
-RELEASE = "flashinfer-python==0.7.2.post1"
+RELEASE = "flashinfer-python==0.7.4"
 IMPORTED = ("apache-tvm-ffi", "click", "einops", "ninja", "nvidia-ml-py", "requests", "tabulate", "tqdm")
 COMPILED = re.compile(
     r"flashinfer/data/(cccl/(?!python)|include/flashinfer/[^/]+$)"

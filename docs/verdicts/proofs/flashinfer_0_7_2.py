@@ -1,5 +1,7 @@
 """FlashInfer 0.7.2.post1: calls share random numbers, a count is wrong, and tokens of probability 0 are emitted.
 
+FlashInfer 0.7.4 has only the last two of these six.
+
 pip install flashinfer-python==0.7.2.post1
 python flashinfer_0_7_2.py
 """

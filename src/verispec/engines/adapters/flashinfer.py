@@ -21,7 +21,7 @@ from verispec.engines.adapters.rectangular import Group, by_groups
 from verispec.engines.registry import require_cuda
 from verispec.errors import VerispecError
 
-HINT = "pip install flashinfer-python==0.7.2.post1 on a machine with a GPU, the CUDA toolkit and ninja"
+HINT = "pip install flashinfer-python==0.7.4 on a machine with a GPU, the CUDA toolkit and ninja"
 
 
 class FlashInfer(PartialEngine):
