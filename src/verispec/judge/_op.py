@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
+from verispec.judge._explained import ComparedCall
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import PAST, STRIDED, GuardedTensor, read_only, to_numpy, wide
 from verispec.judge._output import compare_output, require_independence, require_written, under_poison
@@ -64,6 +66,8 @@ class OpUnderTest:
         """Outputs of the oracle for the last compared call."""
         self.failing: OpCall | None = None
         """The last call that failed, for `verispec.saved_calls`."""
+        self.compared: ComparedCall | None = None
+        """The compared call that failed last, to explain the failure of the case."""
         self.under_guards_alone = False
         """True if that failure shows under the second pattern of guards alone: the op read outside of its inputs."""
         self.instead: OpCall | None = None
@@ -126,10 +130,30 @@ class OpUnderTest:
                 self.expected = known
                 continue
             self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
-            for name, got in outputs.items():
-                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+            try:
+                for name, got in outputs.items():
+                    compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+            except Mismatch as wrong:
+                self.compared = ComparedCall(
+                    self.contract,
+                    wrong.failure,
+                    inputs,
+                    outputs,
+                    self.expected,
+                    call.compare,
+                    partial(self.is_right, call),
+                )
+                raise
         require_independence(self.contract, *calls)
         return calls[0][1]
+
+    def is_right(self, call: OpCall) -> bool:
+        """Make `call` again, and return True if it is right now; nothing of this object changes."""
+        try:
+            OpUnderTest(self.contract, self.function, self.device).check(call)
+        except (Mismatch, UnsupportedCall):
+            return False
+        return True
 
     @staticmethod
     def _is_right(

@@ -1,0 +1,145 @@
+"""Explanations of wrong elements: their places, and the misread input that gives all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from verispec.cases.batches import random_batch
+from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, explained
+from verispec.reference import contracts, cpu
+from verispec.suites.sampler._rejection import greedy_arguments, random_arguments, recovered_arguments
+from verispec.suites.sampler.test_every_op import test_very_many_rows as check_many
+
+RANDOM, GREEDY, RECOVERED = "rejection_random_sample", "rejection_greedy_sample", "sample_recovered_tokens"
+MAKE: dict[str, Callable[..., dict[str, Any]]] = {
+    RANDOM: random_arguments,
+    GREEDY: greedy_arguments,
+    RECOVERED: recovered_arguments,
+}
+COUNTS = (0, 3, 5, 1, 4, 0, 2, 3, 6, 1) * 10
+
+
+def misread(name: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[str], Callable[..., None]]:
+    """Return a maker of an op that takes one argument for another."""
+
+    def of(op: str) -> Callable[..., None]:
+        return lambda **arguments: cpu.op(op)(**{**arguments, name: change(arguments)})
+
+    return of
+
+
+def without_bonus(op: str) -> Callable[..., None]:
+    """Return the op without the bonus token of requests without drafts."""
+
+    def run(**arguments: Any) -> None:
+        output = arguments["output_token_ids_ptr"]
+        before = output.clone()
+        cpu.op(op)(**arguments)
+        sums = arguments["cu_num_draft_tokens_ptr"].long()
+        none = torch.diff(sums, prepend=torch.zeros(1, dtype=torch.long)) == 0
+        output[none] = before[none]
+
+    return run
+
+
+def modulo_64(arguments: dict[str, Any]) -> Any:
+    mask = arguments["is_greedy_ptr"]
+    return mask[torch.arange(len(mask)) % 64].contiguous()
+
+
+FAULTS = [
+    (RANDOM, misread("is_greedy_ptr", modulo_64), "is_greedy_ptr were read at the request's number modulo 64"),
+    (
+        RANDOM,
+        misread(
+            "recovered_token_ids_ptr",
+            lambda a: torch.cat([a["recovered_token_ids_ptr"][i:j] for i, j in ((0, 1), (0, -1))]),
+        ),
+        "recovered_token_ids_ptr were read one row before",
+    ),
+    (
+        RANDOM,
+        misread("uniform_probs_ptr", lambda a: a["uniform_probs_ptr"].half().double()),
+        "uniform_probs_ptr had been rounded to float16",
+    ),
+    (RANDOM, without_bonus, "wrong only in requests without drafts"),
+    (GREEDY, misread("is_greedy_ptr", lambda a: torch.ones_like(a["is_greedy_ptr"])), "where is_greedy_ptr is false"),
+    (
+        RECOVERED,
+        misread("inv_q_ptr", lambda a: torch.cat((a["inv_q_ptr"][:, :-3], 0 * a["inv_q_ptr"][:, -3:]), 1)),
+        "inv_q_ptr ended at column 24 of 27",
+    ),
+]
+
+
+def message_of(op: str, function: Callable[..., None]) -> str:
+    batch = random_batch(np.random.default_rng(3), COUNTS, 27, draft=True, greedy=0.3)
+    batch.uniform[::3] = np.round(batch.uniform[::3], 2)
+    p, q = (rows[np.arange(batch.tokens), batch.draft_token_ids] for rows in (batch.target_probs, batch.draft_probs))
+    batch.uniform[1::7] = (p / q)[1::7] * (1 - 2.0**-13)  # float16 rounds them up, and rejects
+    under_test = OpUnderTest(contracts.load(op), function)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(MAKE[op](batch))
+    return explained(caught.value.failure, under_test.compared).message
+
+
+@pytest.mark.parametrize(("op", "fault", "words"), FAULTS)
+def test_a_misread_input_is_named(op: str, fault: Callable[[str], Callable[..., None]], words: str) -> None:
+    message = message_of(op, fault(op))
+    assert words in message
+    assert message.endswith(")")
+
+
+def test_a_wrong_value_of_no_kind_is_not_explained() -> None:
+    def run(**arguments: Any) -> None:
+        cpu.op(RANDOM)(**arguments)
+        arguments["output_token_ids_ptr"][[1, 17, 33], 0] += 1
+
+    assert message_of(RANDOM, run).endswith("the values are wrong")
+
+
+def test_a_call_that_is_right_when_made_again() -> None:
+    calls = []
+
+    def run(**arguments: Any) -> None:
+        cpu.op(RANDOM)(**arguments)
+        calls.append(1)
+        if len(calls) == 1:
+            arguments["output_token_ids_ptr"][[1, 17, 33], 0] += 1
+
+    assert "the same call is right when it is made again" in message_of(RANDOM, run)
+
+
+def test_the_first_wrong_copy_of_a_batch_is_named() -> None:
+    def run(**arguments: Any) -> None:
+        cpu.op(GREEDY)(**arguments)
+        arguments["output_token_ids_ptr"][61 * 64 :] += 1
+
+    under_test = OpUnderTest(contracts.load(GREEDY), run)
+    engine: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
+    with pytest.raises(Mismatch) as caught:
+        check_many(under_test, engine, 1, GREEDY, "plain")
+    message = explained(caught.value.failure, under_test.compared).message
+    assert "the same 61 requests are right 64 times, and wrong from request 3904 on" in message
+
+
+def test_only_the_failure_of_the_compared_call_is_explained() -> None:
+    batch = random_batch(np.random.default_rng(3), COUNTS, 27, draft=True, greedy=0.3)
+    under_test = OpUnderTest(contracts.load(RANDOM), without_bonus(RANDOM))
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(random_arguments(batch))
+    failure = caught.value.failure
+    for other in (replace(failure, wrong=failure.wrong + 1), Failure(Kind.LAW, "a law")):
+        assert explained(other, under_test.compared) is other
+    assert explained(failure, None) is failure
+    described = explained(replace(failure, message=f"{failure.message} (7 requests)"), under_test.compared)
+    assert described.message.endswith(
+        " (7 requests; wrong only in requests without drafts; wrong only at bonus tokens)"
+    )
