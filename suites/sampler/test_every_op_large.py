@@ -121,6 +121,8 @@ OPTIONS = {
 """Parameters that a request chooses."""
 CHOOSING = [op for op in OPS if OPTIONS & {t.name for t in contracts.load(op).tensors}]
 """Ops with such parameters."""
+AGAIN = 30
+"""Calls of many wide rows, of some milliseconds each."""
 FIRST, LATE = 150, 23
 """Requests with one choice, and requests behind them with others."""
 
@@ -183,6 +185,24 @@ def test_special_values_in_every_thread(op: OpUnderTest, engine: Engine, seed: i
     with openmp_threads(3):
         for call, dtypes in right:
             check(op, call, dtypes=dtypes)
+
+
+@case(
+    "ANY-3",
+    subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID],
+    check="wide rows again",
+    reach=from_caller("a server with another number of cores"),
+    on="cpu",
+    quick=False,
+)
+def test_wide_rows_in_threads_again(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """Calls of many wide rows in three threads, one after the other, until each thread was interrupted in some row.
+
+    Threads that share memory for a row disturb each other in few rows where cores are busy, so that one call may pass.
+    """
+    call = make(subject, seed, BatchShape((3,) * 24, 300 if is_slow(engine) else 24_000))
+    with openmp_threads(3):
+        op.check_again(call.values, 2 if is_slow(engine) else AGAIN, shapes=call.shapes, compare=call.compare)
 
 
 def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:

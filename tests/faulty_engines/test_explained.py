@@ -14,8 +14,9 @@ import torch
 from verispec.cases.batches import random_batch
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, explained
 from verispec.reference import contracts, cpu
+from verispec.suites.sampler import test_every_op as every_op
+from verispec.suites.sampler._calls import BatchShape, make
 from verispec.suites.sampler._rejection import greedy_arguments, random_arguments, recovered_arguments
-from verispec.suites.sampler.test_every_op import test_very_many_rows as check_many
 
 RANDOM, GREEDY, RECOVERED = "rejection_random_sample", "rejection_greedy_sample", "sample_recovered_tokens"
 MAKE: dict[str, Callable[..., dict[str, Any]]] = {
@@ -125,7 +126,7 @@ def test_the_first_wrong_copy_of_a_batch_is_named() -> None:
     under_test = OpUnderTest(contracts.load(GREEDY), run)
     engine: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
     with pytest.raises(Mismatch) as caught:
-        check_many(under_test, engine, 1, GREEDY, "plain")
+        every_op.test_very_many_rows(under_test, engine, 1, GREEDY, "plain")
     message = explained(caught.value.failure, under_test.compared).message
     assert "the same 61 requests are right 64 times, and wrong from request 3904 on" in message
 
@@ -143,3 +144,23 @@ def test_only_the_failure_of_the_compared_call_is_explained() -> None:
     assert described.message.endswith(
         " (7 requests; wrong only in requests without drafts; wrong only at bonus tokens)"
     )
+
+
+@pytest.mark.parametrize("place", ["first", "all"])
+@pytest.mark.parametrize("mode", ["plain", "other"])
+@pytest.mark.parametrize("op", every_op.OPS)
+def test_a_wrong_output_of_any_op_keeps_its_message(op: str, mode: str, place: str) -> None:
+    def run(**arguments: Any) -> None:
+        cpu.op(op)(**arguments)
+        for tensor in contracts.load(op).outputs:
+            if (output := arguments.get(tensor.name)) is not None and output.numel():
+                wrong = output if place == "all" else output[:1]
+                wrong.copy_(~wrong if wrong.dtype == torch.bool else wrong + 3)
+
+    under_test = OpUnderTest(contracts.load(op), run)
+    call = make(op, 5, BatchShape(**every_op.MODES[mode]))
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(call.values, shapes=call.shapes, compare=call.compare)
+    failure = explained(caught.value.failure, under_test.compared)
+    assert failure.message.startswith(caught.value.failure.message)
+    assert replace(failure, message="") == replace(caught.value.failure, message="")

@@ -88,7 +88,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
     if not said:
         return failure
     begin, end = failure.message, ""
-    if begin.endswith(")"):  # a report leaves what is in the last parentheses out of comparisons
+    if begin.endswith(")") and " (" in begin:  # a report leaves what is in the last parentheses out of comparisons
         begin, _, end = begin[:-1].rpartition(" (")
     words = "; ".join([*filter(None, [end]), *said])
     return replace(failure, message=f"{begin} ({words})")

@@ -130,22 +130,53 @@ class OpUnderTest:
                 self.expected = known
                 continue
             self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
-            try:
-                for name, got in outputs.items():
-                    compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
-            except Mismatch as wrong:
-                self.compared = ComparedCall(
-                    self.contract,
-                    wrong.failure,
-                    inputs,
-                    outputs,
-                    self.expected,
-                    call.compare,
-                    partial(self.is_right, call),
-                )
-                raise
+            self._compare(call, inputs, outputs)
         require_independence(self.contract, *calls)
         return calls[0][1]
+
+    def _compare(self, call: OpCall, inputs: Mapping[str, Any], outputs: Mapping[str, Array]) -> None:
+        """Compare all outputs of a call with `expected`; keep what is needed to explain a failure."""
+        try:
+            for name, got in outputs.items():
+                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+        except Mismatch as wrong:
+            again = partial(self.is_right, call)
+            self.compared = ComparedCall(
+                self.contract, wrong.failure, inputs, outputs, self.expected, call.compare, again
+            )
+            raise
+
+    def check_again(
+        self,
+        values: Mapping[str, Any],
+        times: int,
+        *,
+        shapes: Mapping[str, Sequence[int]],
+        compare: Mapping[str, Compare],
+    ) -> None:
+        """Make one call `times` times, and compare all outputs of each with the oracle's, which runs once.
+
+        Args:
+            values: arguments by parameter name.
+            times: number of calls.
+            shapes: shapes of outputs that the contract's axes do not determine.
+            compare: comparison by output name, instead of `exact`.
+
+        Raises:
+            Mismatch: an output of a call is wrong, a guard or an input changed, or the engine raised.
+        """
+        call = OpCall(values, {}, {}, shapes, compare)
+        for number in range(1, times + 1):
+            inputs, outputs = self.call(values, shapes=shapes)
+            self.last = (inputs, outputs)
+            if number == 1:
+                self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            try:
+                self._compare(call, inputs, outputs)
+            except Mismatch as wrong:
+                self.failing = call
+                message = f"{wrong.failure.message} (call {number} of {times} equal ones)"
+                raise Mismatch(replace(wrong.failure, message=message)) from wrong
 
     def is_right(self, call: OpCall) -> bool:
         """Make `call` again, and return True if it is right now; nothing of this object changes."""
