@@ -8,6 +8,7 @@ the size.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -121,8 +122,8 @@ OPTIONS = {
 """Parameters that a request chooses."""
 CHOOSING = [op for op in OPS if OPTIONS & {t.name for t in contracts.load(op).tensors}]
 """Ops with such parameters."""
-AGAIN = 30
-"""Calls of many wide rows, of some milliseconds each."""
+AGAIN = 20
+"""Calls of many wide rows in each mode, of some milliseconds each."""
 FIRST, LATE = 150, 23
 """Requests with one choice, and requests behind them with others."""
 
@@ -200,9 +201,14 @@ def test_wide_rows_in_threads_again(op: OpUnderTest, engine: Engine, seed: int, 
 
     Threads that share memory for a row disturb each other in few rows where cores are busy, so that one call may pass.
     """
-    call = make(subject, seed, BatchShape((3,) * 24, 300 if is_slow(engine) else 24_000))
-    with openmp_threads(3):
+    shape = BatchShape((3,) * 24, 300 if is_slow(engine) else 24_000)
+    calls = [make(subject, seed, replace(shape, draft=draft)) for draft in (True, False)]
+
+    def check_call(call: MadeCall) -> None:
         op.check_again(call.values, 2 if is_slow(engine) else AGAIN, shapes=call.shapes, compare=call.compare)
+
+    with openmp_threads(3):
+        check_each(partial(check_call, call) for call in calls)
 
 
 def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:

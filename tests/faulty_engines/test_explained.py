@@ -118,6 +118,20 @@ def test_a_call_that_is_right_when_made_again() -> None:
     assert "the same call is right when it is made again" in message_of(RANDOM, run)
 
 
+def test_a_call_that_is_right_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = [2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[-1])
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+
+    def run(**arguments: Any) -> None:
+        cpu.op(RANDOM)(**arguments)
+        if threads[-1] > 1:
+            arguments["output_token_ids_ptr"][[1, 17, 33], 0] += 1
+
+    assert "the same call is right in one thread" in message_of(RANDOM, run)
+    assert threads[-1] == 2
+
+
 def test_the_first_wrong_copy_of_a_batch_is_named() -> None:
     def run(**arguments: Any) -> None:
         cpu.op(GREEDY)(**arguments)

@@ -1,4 +1,4 @@
-"""Faults of masks in large batches (RRS-6, RGS-5), of ids past 65,536 (RRS-1), and of shared memory (ANY-3)."""
+"""Faults of masks in large batches (RRS-6, RGS-5), of ids past 65,536 (RRS-1, SRT-5), and of shared memory (ANY-3)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from verispec.suites.sampler.test_every_op_large import test_wide_rows_in_thread
 from verispec.suites.sampler.test_rejection_greedy_sample import test_sampled_rows_of_a_large_batch as check_sampled
 from verispec.suites.sampler.test_rejection_random_sample import test_greedy_rows_of_a_large_batch as check_greedy
 from verispec.suites.sampler.test_rejection_random_sample import test_the_row_at_ids_past_65_536 as check_ids
+from verispec.suites.sampler.test_sample_recovered_tokens import test_ids_past_65_536 as check_recovered
 
 RANDOM, GREEDY, RECOVERED = "rejection_random_sample", "rejection_greedy_sample", "sample_recovered_tokens"
 FAST: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
@@ -60,6 +61,25 @@ def test_ids_of_16_bits_are_seen(draft: str, name: str, seed: int) -> None:
         check_ids(OpUnderTest(contracts.load(RANDOM), low_bits(name)), seed, draft)
 
 
+def token_of_16_bits(**arguments: Any) -> None:
+    """Leave out the token that the low 16 bits of a draft name."""
+    cpu.op(RECOVERED)(**{**arguments, "draft_token_ids_ptr": arguments["draft_token_ids_ptr"] & 0xFFFF})
+
+
+def low_ids(**arguments: Any) -> None:
+    """Give tokens past 65,536 no noise that could win."""
+    noise = arguments["inv_q_ptr"].clone()
+    noise[:, 2**16 :] = 0.0
+    cpu.op(RECOVERED)(**{**arguments, "inv_q_ptr": noise})
+
+
+@pytest.mark.parametrize(("draft", "fault"), [("absent", token_of_16_bits), ("absent", low_ids), ("present", low_ids)])
+def test_recovered_ids_of_16_bits_are_seen(draft: str, fault: Callable[..., None]) -> None:
+    check_recovered(OpUnderTest(contracts.load(RECOVERED), cpu.op(RECOVERED)), 1, draft)
+    with pytest.raises(Mismatch):
+        check_recovered(OpUnderTest(contracts.load(RECOVERED), fault), 1, draft)
+
+
 def test_a_later_call_that_differs_is_seen() -> None:
     calls = []
 
@@ -70,5 +90,5 @@ def test_a_later_call_that_differs_is_seen() -> None:
             arguments["output_token_ids_ptr"][11] += 1
 
     check_again(OpUnderTest(contracts.load(RECOVERED), cpu.op(RECOVERED)), FAST, 1, RECOVERED)
-    with pytest.raises(Mismatch, match=r"ids_ptr\[11\] is .* \(call 7 of 30 equal ones\)"):
+    with pytest.raises(Mismatch, match=r"ids_ptr\[11\] is .* \(call 7 of 20 equal ones\)"):
         check_again(OpUnderTest(contracts.load(RECOVERED), run), FAST, 1, RECOVERED)

@@ -57,8 +57,10 @@ class ComparedCall:
     outputs: Mapping[str, Array]
     expected: Mapping[str, Array]
     compare: Mapping[str, Compare]
-    again: Callable[[], bool] | None = None
-    """Make the same call again, and return True if it is right; None for a call that cannot be made alone."""
+    again: Callable[[int], bool] | None = None
+    """Make the same call in a number of threads, 0 for as many as before, and return True if it is right; None for a
+    call that cannot be made alone.
+    """
 
     def differ(self, expected: Mapping[str, Array]) -> bool:
         """Return True if an output of the engine is none of `expected`."""
@@ -83,8 +85,11 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         said.append(f"the same {requests} requests are right {copy} times, and wrong from request {copy * requests} on")
     elif found := mistakes(compared):
         said.append(f"as if {', or '.join(found)}")
-    elif compared.again is not None and _is_small(compared.inputs) and compared.again():
-        said.append("the same call is right when it is made again: it depends on earlier calls, or on threads")
+    elif compared.again is not None and _is_small(compared.inputs):
+        if compared.again(0):
+            said.append("the same call is right when it is made again: it depends on earlier calls, or on threads")
+        elif compared.again(1):
+            said.append("the same call is right in one thread")
     if not said:
         return failure
     begin, end = failure.message, ""

@@ -178,12 +178,21 @@ class OpUnderTest:
                 message = f"{wrong.failure.message} (call {number} of {times} equal ones)"
                 raise Mismatch(replace(wrong.failure, message=message)) from wrong
 
-    def is_right(self, call: OpCall) -> bool:
-        """Make `call` again, and return True if it is right now; nothing of this object changes."""
+    def is_right(self, call: OpCall, threads: int) -> bool:
+        """Make `call` again, and return True if it is right now; nothing of this object changes.
+
+        Args:
+            call: the call.
+            threads: number of threads of this process's kernels; 0 for as many as before.
+        """
+        before = torch.get_num_threads()
         try:
+            torch.set_num_threads(threads or before)
             OpUnderTest(self.contract, self.function, self.device).check(call)
         except (Mismatch, UnsupportedCall):
             return False
+        finally:
+            torch.set_num_threads(before)
         return True
 
     @staticmethod
