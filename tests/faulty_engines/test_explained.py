@@ -50,6 +50,45 @@ def without_bonus(op: str) -> Callable[..., None]:
     return run
 
 
+def goes_on(**arguments: Any) -> None:
+    """Write one token more behind the first rejection of each request."""
+    output = arguments["output_token_ids_ptr"]
+    cpu.op(RANDOM)(**arguments)
+    for row, drafts in zip(output, torch.diff(arguments["cu_num_draft_tokens_ptr"]), strict=False):
+        if row[1:2].lt(0).any() and drafts > 3 and row[0] >= 0:
+            row[1] = 1
+
+
+def draft_for_argmax(**arguments: Any) -> None:
+    """Write the draft where it is rejected."""
+    output = arguments["output_token_ids_ptr"]
+    cpu.op(GREEDY)(**arguments)
+    sums = arguments["cu_num_draft_tokens_ptr"].tolist()
+    for row, start, end in zip(output, [0, *sums], sums, strict=False):
+        for place in range(end - start):
+            if row[place] >= 0:
+                row[place] = arguments["draft_token_ids_ptr"][start + place]
+
+
+def reversed_tokens(**arguments: Any) -> None:
+    """Write the tokens of each request in reverse order."""
+    output = arguments["output_token_ids_ptr"]
+    cpu.op(RECOVERED)(**arguments)
+    sums = arguments["cu_num_draft_tokens_ptr"].tolist()
+    for start, end in zip([0, *sums], sums, strict=False):
+        output[start:end] = output[start:end].flip(0).clone()
+
+
+def noise_by_draft(**arguments: Any) -> None:
+    """Read the noise at the number of the draft."""
+    noise, tokens = arguments["inv_q_ptr"], len(arguments["draft_token_ids_ptr"])
+    sums = arguments["cu_num_draft_tokens_ptr"]
+    alone = {"inv_q_ptr": noise[torch.arange(tokens) % len(noise)].contiguous()}
+    cpu.op(RECOVERED)(
+        **{**arguments, **alone, "cu_num_draft_tokens_ptr": torch.arange(1, tokens + 1, dtype=sums.dtype)}
+    )
+
+
 def modulo_64(arguments: dict[str, Any]) -> Any:
     mask = arguments["is_greedy_ptr"]
     return mask[torch.arange(len(mask)) % 64].contiguous()
@@ -70,6 +109,15 @@ FAULTS = [
         misread("uniform_probs_ptr", lambda a: a["uniform_probs_ptr"].half().double()),
         "uniform_probs_ptr had been rounded to float16",
     ),
+    (
+        RANDOM,
+        misread("uniform_probs_ptr", lambda a: (a["uniform_probs_ptr"] * 256).floor() / 256),
+        "uniform_probs_ptr had 8 bits behind the point",
+    ),
+    (RANDOM, lambda _: goes_on, "wrong only behind the last token of a request"),
+    (GREEDY, lambda _: draft_for_argmax, "the wrong values are those of draft_token_ids_ptr at their place"),
+    (RECOVERED, lambda _: reversed_tokens, "the values of each request are in reverse order"),
+    (RECOVERED, lambda _: noise_by_draft, "inv_q_ptr were read at the number of the draft"),
     (RANDOM, without_bonus, "wrong only in requests without drafts"),
     (GREEDY, misread("is_greedy_ptr", lambda a: torch.ones_like(a["is_greedy_ptr"])), "where is_greedy_ptr is false"),
     (
@@ -84,7 +132,8 @@ def message_of(op: str, function: Callable[..., None]) -> str:
     batch = random_batch(np.random.default_rng(3), COUNTS, 27, draft=True, greedy=0.3)
     batch.uniform[::3] = np.round(batch.uniform[::3], 2)
     p, q = (rows[np.arange(batch.tokens), batch.draft_token_ids] for rows in (batch.target_probs, batch.draft_probs))
-    batch.uniform[1::7] = (p / q)[1::7] * (1 - 2.0**-13)  # float16 rounds them up, and rejects
+    batch.uniform[1::7] = (p / q)[1::7] * (1 - 2.0**-13)  # float16 rounds some up, and rejects
+    batch.uniform[2::7] = (p / q)[2::7] * (1 + 2.0**-10)  # eight bits round some down, and accept
     under_test = OpUnderTest(contracts.load(op), function)
     with pytest.raises(Mismatch) as caught:
         under_test.check_outputs(MAKE[op](batch))
@@ -142,7 +191,7 @@ def test_the_first_wrong_copy_of_a_batch_is_named() -> None:
     with pytest.raises(Mismatch) as caught:
         every_op.test_very_many_rows(under_test, engine, 1, GREEDY, "plain")
     message = explained(caught.value.failure, under_test.compared).message
-    assert "the same 61 requests are right 64 times, and wrong from request 3904 on" in message
+    assert message.endswith("(right up to request 3904 of copies of 61 requests)")
 
 
 def test_only_the_failure_of_the_compared_call_is_explained() -> None:

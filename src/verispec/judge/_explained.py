@@ -79,17 +79,17 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
     """
     if compared is None or failure.kind not in COMPARED or not _is_of(failure, compared.failure):
         return failure
-    said = places(compared)[:2]
     if copy := failure.details.get(COPY):
-        requests = row_sizes(compared.contract, compared.inputs).get("B", 1)
-        said.append(f"the same {requests} requests are right {copy} times, and wrong from request {copy * requests} on")
-    elif found := mistakes(compared):
-        said.append(f"as if {', or '.join(found)}")
-    elif compared.again is not None and _is_small(compared.inputs):
-        if compared.again(0):
-            said.append("the same call is right when it is made again: it depends on earlier calls, or on threads")
-        elif compared.again(1):
-            said.append("the same call is right in one thread")
+        said = [_of_copy(compared, int(copy))]
+    else:
+        said = [*places(compared)[:2], *_sources(compared)[:1]]
+        if found := mistakes(compared):
+            said.append(f"as if {', or '.join(found)}")
+        elif compared.again is not None and _is_small(compared.inputs):
+            if compared.again(0):
+                said.append("the same call is right when it is made again: it depends on earlier calls, or on threads")
+            elif compared.again(1):
+                said.append("the same call is right in one thread")
     if not said:
         return failure
     begin, end = failure.message, ""
@@ -97,6 +97,17 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         begin, _, end = begin[:-1].rpartition(" (")
     words = "; ".join([*filter(None, [end]), *said])
     return replace(failure, message=f"{begin} ({words})")
+
+
+def _of_copy(compared: ComparedCall, copy: int) -> str:
+    """Return a description of the first wrong copy of a batch; those before it are right."""
+    requests = row_sizes(compared.contract, compared.inputs).get("B", 1)
+    name, first = compared.failure.output, copy * requests
+    if any(t.name == name and _axis(t) == "B" for t in compared.contract.tensors):
+        return (
+            f"right up to request {first + compared.failure.examples[0]['index'][0]} of copies of {requests} requests"
+        )
+    return f"right up to request {first} or a later one, in copies of {requests} requests"
 
 
 def _is_of(failure: Failure, known: Failure) -> bool:
@@ -115,11 +126,16 @@ def mistakes(compared: ComparedCall) -> list[str]:
     end = time.process_time() + SECONDS
     function = oracle.load(compared.contract.name)
     found: list[str] = []
+    seen: set[Any] = set()
     for text, changed in _changes(compared.contract, compared.inputs):
+        key = tuple((k, v.tobytes() if isinstance(v, np.ndarray) else v) for k, v in changed.items())
+        if key in seen:
+            continue
+        seen.add(key)
         given = {**compared.inputs, **changed}
         with suppress(Exception), np.errstate(all="ignore"):  # what a misread number leads to need not make sense
             answer = function(**{k: v.copy() if isinstance(v, np.ndarray) else v for k, v in given.items()})
-            if not compared.differ(answer) and text not in found:
+            if not compared.differ(answer):
                 found.append(text)
         if len(found) > MOST:
             return []
@@ -147,6 +163,8 @@ def _changes(contract: Contract, inputs: Values) -> Iterator[tuple[str, dict[str
             if param.optional and not param.required_if:
                 yield f"{param.name} were None", {param.name: None}
     yield from _of_pairs(contract, inputs)
+    if limit and all(_axis(tensor) == limit for tensor in contract.outputs):
+        yield from _of_drafts(contract, inputs, counts)
 
 
 def _rows_of_requests(contract: Contract, inputs: Values) -> tuple[Array, Array, str]:
@@ -203,6 +221,20 @@ def _of_rows(
             yield from read("without counting requests that have no row", np.maximum(np.cumsum(counts > 0) - 1, 0))
 
 
+def _of_drafts(contract: Contract, inputs: Values, counts: Array) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the mistakes of reading a request's row by the number of a draft, as a batch of requests of one draft."""
+    request = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(request))
+    place = number - np.repeat(np.cumsum(counts) - counts, counts)
+    given = [t for t in contract.tensors if isinstance(inputs.get(t.name), np.ndarray) and _axis(t) == "B"]
+    alone = {t.name: number + 1 if t.cumulative else inputs[t.name][request] for t in given}
+    for tensor in given:
+        if not tensor.cumulative and len(request):
+            rows = inputs[tensor.name]
+            yield f"{tensor.name} were read at the number of the draft", alone | {tensor.name: rows[number % len(rows)]}
+            yield f"{tensor.name} were read at the place of the draft", alone | {tensor.name: rows[place % len(rows)]}
+
+
 def _of_values(tensor: Tensor, value: Array) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the mistakes of reading another value at the right place."""
     name = tensor.name
@@ -215,6 +247,9 @@ def _of_values(tensor: Tensor, value: Array) -> Iterator[tuple[str, dict[str, An
             rounded = torch.from_numpy(np.ascontiguousarray(value)).to(getattr(torch, dtype)).to(torch.float64).numpy()
             yield f"{name} had been rounded to {dtype}", {name: rounded.astype(value.dtype)}
         if value.ndim == 1:
+            for bits in (8, 16, 23):
+                cut = np.floor(value.astype(np.float64) * 2.0**bits) / 2.0**bits
+                yield f"{name} had {bits} bits behind the point", {name: cut.astype(value.dtype)}
             for end, way in ((np.inf, "larger"), (-np.inf, "smaller")):
                 moved = np.nextafter(value, value.dtype.type(end))
                 yield f"{name} were {way} by its last bit: an equality is decided otherwise", {name: moved}
@@ -297,21 +332,24 @@ def places(compared: ComparedCall) -> list[str]:
         found = list(_of_requests(contract, inputs, counts, hit, used))
         found += list(_from_on("row {} of a request on", place, rows))
     if axis == "B" and str(tensor.shape[-1]) == "K+1" and len(counts) == len(rows):
-        found += list(_of_places(counts, wrong, alone=not found))
+        found += list(_of_places(counts, wrong, exact(inputs[name], expected, inputs) != 0, alone=not found))
     return [text for _, text in sorted(found, key=lambda pair: pair[0])]
 
 
-def _of_places(counts: Array, wrong: Array, alone: bool) -> Iterator[tuple[float, str]]:
+def _of_places(counts: Array, wrong: Array, written: Array, alone: bool) -> Iterator[tuple[float, str]]:
     """Yield (share, text) of the places of wrong elements in rows that have one per draft and one more.
 
     Args:
         counts: drafts of each request.
         wrong: mask of the wrong elements.
+        written: mask of the elements that the op must write.
         alone: True if nothing else is known of them; the first one is then described.
     """
     column = np.broadcast_to(np.arange(wrong.shape[1]), wrong.shape)
     inside = column <= counts[:, None]
     found = []
+    if not np.any(written & wrong) and np.all(written[wrong.any(axis=1)].any(axis=1)):
+        found.append((0.0, "wrong only behind the last token of a request"))
     if np.all(inside[wrong]):
         found += list(_kind("at bonus tokens", (column == counts[:, None])[inside], wrong[inside]))
         found += list(_from_on("place {} of a request on", column[inside], wrong[inside]))
@@ -320,6 +358,42 @@ def _of_places(counts: Array, wrong: Array, alone: bool) -> Iterator[tuple[float
     if alone and not found and place == counts[request]:
         drafts = "without drafts" if not place else f"of {place} draft{'s' * (place > 1)}"
         yield 1.0, f"the first wrong one is the bonus token of a request {drafts}"
+
+
+def _sources(compared: ComparedCall) -> list[str]:
+    """Return inputs, or other places of the output, that have the wrong values."""
+    contract, inputs, name = compared.contract, compared.inputs, compared.failure.output
+    starts, counts, limit = _rows_of_requests(contract, inputs)
+    tensor = next((t for t in contract.tensors if t.name == name), None)
+    if tensor is None or not limit or name not in compared.outputs or compared.failure.kind == Kind.UNWRITTEN:
+        return []
+    got, expected = compared.outputs[name], compared.expected[name]
+    rows, axis, found = int(counts.sum()), _axis(tensor), []
+    if axis == limit and got.ndim == 1 and len(got) >= rows > 0:
+        request = np.repeat(np.arange(len(counts)), counts)
+        first, row = starts[request], np.arange(rows)
+        last = first + counts[request] - 1
+        for text, order in (("in reverse order", first + last - row), ("one row behind", np.maximum(row - 1, first))):
+            if np.any(got[:rows] != expected[:rows]) and np.array_equal(got[:rows], expected[order]):
+                found.append(f"the values of each request are {text}")
+    if axis != "B" or str(tensor.shape[-1]) != "K+1" or len(counts) != len(got):
+        return found
+    request, place = np.nonzero(got != expected)
+    inside = place < counts[request]
+    if not len(request):
+        return found
+    values = got[request, place]
+    for other in contract.tensors:
+        given = inputs.get(other.name)
+        if not isinstance(given, np.ndarray) or given.dtype.kind != "i" or other.written or other.cumulative:
+            continue
+        flat = given.reshape(len(given), -1)[:, 0] if given.size else given
+        if _axis(other) == limit and np.all(inside) and len(flat) >= rows:
+            if np.array_equal(flat[starts[request] + place], values):
+                found.append(f"the wrong values are those of {other.name} at their place")
+        elif _axis(other) == "B" and len(flat) == len(counts) and np.array_equal(flat[request], values):
+            found.append(f"the wrong values are those of {other.name} of their request")
+    return found
 
 
 def _of_requests(
