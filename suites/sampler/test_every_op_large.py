@@ -122,7 +122,7 @@ OPTIONS = {
 """Parameters that a request chooses."""
 CHOOSING = [op for op in OPS if OPTIONS & {t.name for t in contracts.load(op).tensors}]
 """Ops with such parameters."""
-AGAIN = 20
+AGAIN = 60
 """Calls of many wide rows in each mode, of some milliseconds each."""
 FIRST, LATE = 150, 23
 """Requests with one choice, and requests behind them with others."""

@@ -90,5 +90,5 @@ def test_a_later_call_that_differs_is_seen() -> None:
             arguments["output_token_ids_ptr"][11] += 1
 
     check_again(OpUnderTest(contracts.load(RECOVERED), cpu.op(RECOVERED)), FAST, 1, RECOVERED)
-    with pytest.raises(Mismatch, match=r"ids_ptr\[11\] is .* \(call 7 of 20 equal ones\)"):
+    with pytest.raises(Mismatch, match=r"ids_ptr\[11\] is .* \(call 7 of 60 equal ones\)"):
         check_again(OpUnderTest(contracts.load(RECOVERED), run), FAST, 1, RECOVERED)

@@ -247,14 +247,14 @@ def _of_values(tensor: Tensor, value: Array) -> Iterator[tuple[str, dict[str, An
             rounded = torch.from_numpy(np.ascontiguousarray(value)).to(getattr(torch, dtype)).to(torch.float64).numpy()
             yield f"{name} had been rounded to {dtype}", {name: rounded.astype(value.dtype)}
         if value.ndim == 1:
-            for bits in (8, 16, 23):
+            for bits in (23, 16, 8):
                 cut = np.floor(value.astype(np.float64) * 2.0**bits) / 2.0**bits
                 yield f"{name} had {bits} bits behind the point", {name: cut.astype(value.dtype)}
             for end, way in ((np.inf, "larger"), (-np.inf, "smaller")):
                 moved = np.nextafter(value, value.dtype.type(end))
                 yield f"{name} were {way} by its last bit: an equality is decided otherwise", {name: moved}
     elif value.dtype.kind == "i":
-        for bits in (8, 16):
+        for bits in (16, 8):
             yield f"{name} had its low {bits} bits alone", {name: value & (2**bits - 1)}
         for token in (0, 1):
             yield f"-1 in {name} were {token}", {name: np.where(value == -1, token, value).astype(value.dtype)}
@@ -269,7 +269,7 @@ def _of_columns(tensor: Tensor, value: Array) -> Iterator[tuple[str, dict[str, A
         cut = value.copy()
         cut[:, kept:] = 0
         yield f"{name} ended at column {kept:,} of {width:,}", {name: cut}
-    for period in (2**15, 2**16):
+    for period in (2**16, 2**15):
         if width > period:
             yield f"{name} were read at the id modulo {period:,}", {name: value[:, np.arange(width) % period]}
             cut = value.copy()
@@ -296,7 +296,7 @@ def _of_pairs(contract: Contract, inputs: Values) -> Iterator[tuple[str, dict[st
             a, b = inputs[one.name], inputs[other.name]
             if one.shape != other.shape or a.shape != b.shape:
                 continue
-            for bits in (8, 16):
+            for bits in (16, 8):
                 alike = (a.astype(np.int64) ^ b.astype(np.int64)) & (2**bits - 1) == 0
                 if np.any(alike & (a != b)):
                     text = f"{one.name} and {other.name} were compared in their low {bits} bits"
@@ -420,8 +420,10 @@ def _of_requests(
             holds[np.repeat(number, counts)[value == -1]] = True
             yield from kind(f"in requests with -1 in {tensor.name}", holds)
     yield from _from_on("request {} on", number[written], wrong[written])
-    for period in (8, 16, 32, 64, 128, 256, 512, 1024):
-        yield from kind(f"in requests {period}, {2 * period} and so on", (number % period == 0) & (number > 0))
+    for period in (1024, 512, 256, 128, 64, 32, 16, 8):
+        if told := list(kind(f"in requests {period}, {2 * period} and so on", (number % period == 0) & (number > 0))):
+            yield from told
+            break
 
 
 def _kind(text: str, kind: Array, wrong: Array) -> Iterator[tuple[float, str]]:
