@@ -87,7 +87,9 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
             said.append(f"as if {', or '.join(found)}")
         elif compared.again is not None and _is_small(compared.inputs):
             if compared.again(0):
-                said.append("the same call is right when it is made again: it depends on earlier calls, or on threads")
+                said.append(
+                    "the same call is right when it is made again: it depends on calls, threads or memory beside it"
+                )
             elif compared.again(1):
                 said.append("the same call is right in one thread")
     if not said:
