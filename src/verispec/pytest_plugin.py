@@ -32,6 +32,7 @@ from verispec.judge import (
     OpUnderTest,
     Outcome,
     Replayed,
+    explained,
     offered,
 )
 from verispec.judge._draws import draw_from
@@ -426,7 +427,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
                 events.write(CaseShrinks(os.getpid()))
             engine_ = item.config.stash[ENGINE]
             smaller = item.stash[KEEPER].failed(error.failure, getattr(item, "funcargs", {}), engine_)
-            record["failure"] = bounded(smaller.to_json())
+            tested = getattr(item, "funcargs", {}).get("op")
+            compared = tested.compared if isinstance(tested, OpUnderTest) else None
+            record["failure"] = bounded(explained(smaller, compared).to_json())
         if events and isinstance(error, DeviceLost):
             record["failure"]["details"] = item.stash[KEEPER].crashed()
             events.write(CaseEnded(os.getpid(), record))

@@ -8,6 +8,7 @@ the size.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -121,6 +122,8 @@ OPTIONS = {
 """Parameters that a request chooses."""
 CHOOSING = [op for op in OPS if OPTIONS & {t.name for t in contracts.load(op).tensors}]
 """Ops with such parameters."""
+AGAIN = 60
+"""Calls of many wide rows in each mode, of some milliseconds each."""
 FIRST, LATE = 150, 23
 """Requests with one choice, and requests behind them with others."""
 
@@ -183,6 +186,29 @@ def test_special_values_in_every_thread(op: OpUnderTest, engine: Engine, seed: i
     with openmp_threads(3):
         for call, dtypes in right:
             check(op, call, dtypes=dtypes)
+
+
+@case(
+    "ANY-3",
+    subjects=[op for op in OPS if uses_rows(op) and op not in DRAWN_PER_ID],
+    check="wide rows again",
+    reach=from_caller("a server with another number of cores"),
+    on="cpu",
+    quick=False,
+)
+def test_wide_rows_in_threads_again(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
+    """Calls of many wide rows in three threads, one after the other, until each thread was interrupted in some row.
+
+    Threads that share memory for a row disturb each other in few rows where cores are busy, so that one call may pass.
+    """
+    shape = BatchShape((3,) * 24, 300 if is_slow(engine) else 24_000)
+    calls = [make(subject, seed, replace(shape, draft=draft)) for draft in (True, False)]
+
+    def check_call(call: MadeCall) -> None:
+        op.check_again(call.values, 2 if is_slow(engine) else AGAIN, shapes=call.shapes, compare=call.compare)
+
+    with openmp_threads(3):
+        check_each(partial(check_call, call) for call in calls)
 
 
 def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:

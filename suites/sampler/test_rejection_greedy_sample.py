@@ -85,6 +85,14 @@ def test_rows_that_are_not_greedy_keep_what_was_there(op: OpUnderTest, seed: int
     op.check_outputs(greedy_arguments(batch, rates=np.full(batch.most, 0.5) if mode == "synthetic" else None))
 
 
+@case("RGS-5", requests=[300], reach=MIXED_REACH)
+def test_sampled_rows_of_a_large_batch(op: OpUnderTest, seed: int, requests: int) -> None:
+    """Each request has a flag of its own, in any place of a batch, and half of the drafts are the argmax."""
+    rng = np.random.default_rng(seed)
+    batch = random_batch(rng, rng.integers(0, 4, requests), 5, greedy=0.5)
+    op.check_outputs(greedy_arguments(batch))
+
+
 @case("RGS-6", counts=["one", "gaps"], mode=["standard", "synthetic"], reach="all requests of the batch are greedy")
 def test_without_flags_every_request_is_greedy(op: OpUnderTest, seed: int, counts: str, mode: str) -> None:
     batch = rng_batch(seed, counts)

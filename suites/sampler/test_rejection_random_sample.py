@@ -131,6 +131,26 @@ def test_any_number_of_requests(op: OpUnderTest, seed: int, requests: int, draft
     op.check_outputs(random_arguments(random_batch(rng, counts, 5, draft=draft == "present")))
 
 
+@case("RRS-1", check="ids that share 16 bits", draft=DRAFT, reach=REACH)
+def test_the_row_at_ids_past_65_536(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Half of the drafts pass. At the id without its higher bits p and q say the opposite."""
+    rng = np.random.default_rng(seed)
+    batch = random_batch(rng, rng.integers(0, 5, 12), 3, draft=draft == "present")
+    rows = np.arange(batch.tokens)
+    ids = rng.permutation(400)[: batch.tokens] + 2**16
+    passes = rng.random(batch.tokens) < 0.7
+    target = np.zeros((batch.tokens, 66_000))
+    target[rows, ids], target[rows, ids - 2**16] = np.where(passes, 0.5, 0.125), np.where(passes, 0.125, 0.5)
+    quotient = None
+    if batch.draft_probs is not None:
+        quotient = np.full((batch.tokens, 66_000), 0.5)
+        target[rows, ids] = 0.25
+        quotient[rows, ids], quotient[rows, ids - 2**16] = np.where(passes, 0.25, 1.0), np.where(passes, 1.0, 0.25)
+    changed = {"draft_token_ids_ptr": ids, "target_probs_ptr": target, "draft_probs_ptr": quotient}
+    uniform = rng.uniform(0.3, 0.45, batch.tokens)
+    op.check_outputs(random_arguments(batch, uniform_probs_ptr=uniform, vocab_size=66_000, **changed))
+
+
 @case("RRS-1", check="vocabulary", vocab=[3, 127, 8193, 151936], reach=REACH)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     op.check_outputs(random_arguments(rng_batch(seed, "ragged", "present", vocab)))
@@ -190,6 +210,14 @@ def test_a_request_without_drafts_receives_its_bonus(op: OpUnderTest, seed: int,
 def test_greedy_rows_keep_what_was_there(op: OpUnderTest, seed: int, draft: str) -> None:
     batch = rng_batch(seed, "gaps", draft)
     batch.is_greedy[:] = [False, True, False, True, False, True, True]
+    op.check_outputs(random_arguments(batch))
+
+
+@case("RRS-6", requests=[300], draft=DRAFT, reach="greedy and sampled requests share batches")
+def test_greedy_rows_of_a_large_batch(op: OpUnderTest, seed: int, requests: int, draft: str) -> None:
+    """Each request has a flag of its own, in any place of a batch."""
+    rng = np.random.default_rng(seed)
+    batch = random_batch(rng, rng.integers(0, 4, requests), 5, draft=draft == "present", greedy=0.5)
     op.check_outputs(random_arguments(batch))
 
 

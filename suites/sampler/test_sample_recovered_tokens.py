@@ -178,6 +178,22 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> N
     check(op, rng_batch(seed, "ragged", draft, vocab))
 
 
+@case("SRT-5", check="ids past 65,536", draft=DRAFT, reach=REACH)
+def test_ids_past_65_536(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Each request's best token needs 17 bits. So does its draft token, which would win without draft probabilities."""
+    batch = rng_batch(seed, "ragged", draft, 66_000)
+    rows(batch, 0.25, 0.125)
+    rng = np.random.default_rng(seed)
+    batch.inv_q[:] = rng.random(batch.inv_q.shape)
+    requests = np.arange(batch.requests)
+    best, drafted = rng.permutation(400)[: 2 * batch.requests].reshape(2, -1) + 2**16
+    batch.inv_q[requests, best] = 8.0
+    if draft == "absent":
+        batch.inv_q[requests, drafted] = 16.0
+        batch.draft_token_ids[:] = np.repeat(drafted, batch.counts)
+    check(op, batch)
+
+
 @case(
     "SRT-5", zero=["tail", "last tile", "all but one"], vocab=[8193, 10_000], reach="top-k and top-p leave zero tails"
 )
@@ -344,24 +360,29 @@ def test_inner_strides(op: OpUnderTest, seed: int, layout: str, draft: str) -> N
 
 @case("SRT-13", size="large", reach="14,135 draft tokens over a vocabulary of 151,936 pass 2^31 elements")
 def test_rows_past_2_to_the_31(op: OpUnderTest) -> None:
-    """Only the last token's row is nonzero; a 32-bit offset reads zeros and finds token 0."""
+    """Only the last token's row is nonzero; a 32-bit offset reads zeros and finds token 0.
+
+    A batch of two rows comes first: what is wrong there says nothing about offsets.
+    """
     import torch
 
-    vocab, tokens = 151_936, 2**31 // 151_936 + 2
-    requests = -(-tokens // 128)
-    target = sparse_zeros(tokens, vocab, torch.float32, op.device)
-    target[-1, vocab - 3] = 0.5
-    values = {
-        "output_token_ids_ptr": np.full(tokens, -7),
-        "cu_num_draft_tokens_ptr": np.minimum(np.arange(1, requests + 1) * 128, tokens),
-        "draft_token_ids_ptr": np.zeros(tokens, dtype=np.int64),
-        "inv_q_ptr": np.ones((requests, vocab)),
-        "vocab_size": vocab,
-        "NO_DRAFT_PROBS": True,
-        "USE_FP64_GUMBEL": False,
-    }
-    got = op.run(values, target_probs_ptr=target, draft_probs_ptr=None)["output_token_ids_ptr"]
-    assert_same("the row past 2^31 elements", vocab - 3, got[-1])
+    vocab = 151_936
+    for relation, tokens in (("the row of a small batch", 2), ("the row past 2^31 elements", 2**31 // vocab + 2)):
+        requests = -(-tokens // 128)
+        target = sparse_zeros(tokens, vocab, torch.float32, op.device)
+        target[-1, vocab - 3] = 0.5
+        values = {
+            "output_token_ids_ptr": np.full(tokens, -7),
+            "cu_num_draft_tokens_ptr": np.minimum(np.arange(1, requests + 1) * 128, tokens),
+            "draft_token_ids_ptr": np.zeros(tokens, dtype=np.int64),
+            "inv_q_ptr": np.ones((requests, vocab)),
+            "vocab_size": vocab,
+            "NO_DRAFT_PROBS": True,
+            "USE_FP64_GUMBEL": False,
+        }
+        got = op.run(values, target_probs_ptr=target, draft_probs_ptr=None)["output_token_ids_ptr"]
+        assert_same(relation, vocab - 3, got[-1])
+        del target
 
 
 def width_reach(params: Mapping[str, Any]) -> str | None:

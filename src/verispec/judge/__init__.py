@@ -26,6 +26,7 @@ from verispec.judge._failure import (
 )
 
 if TYPE_CHECKING:
+    from verispec.judge._explained import explained
     from verispec.judge._memory import LAYOUTS, SHIFTED, GuardedTensor, sparse_zeros
     from verispec.judge._op import OpCall, OpUnderTest, Replayed
     from verispec.judge._repeated import check_repeated
@@ -53,6 +54,7 @@ __all__ = [
     "copied_request",
     "copies_of",
     "exact",
+    "explained",
     "failed_call",
     "is_repeatable",
     "joined",
@@ -64,6 +66,7 @@ __all__ = [
 ]
 
 _WITH_TORCH = {
+    "_explained": ("explained",),
     "_memory": ("LAYOUTS", "SHIFTED", "GuardedTensor", "sparse_zeros"),
     "_op": ("OpCall", "OpUnderTest", "Replayed"),
     "_repeated": ("check_repeated",),

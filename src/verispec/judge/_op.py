@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
+from verispec.judge._explained import ComparedCall
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import PAST, STRIDED, GuardedTensor, read_only, to_numpy, wide
 from verispec.judge._output import compare_output, require_independence, require_written, under_poison
@@ -64,6 +66,8 @@ class OpUnderTest:
         """Outputs of the oracle for the last compared call."""
         self.failing: OpCall | None = None
         """The last call that failed, for `verispec.saved_calls`."""
+        self.compared: ComparedCall | None = None
+        """The compared call that failed last, to explain the failure of the case."""
         self.under_guards_alone = False
         """True if that failure shows under the second pattern of guards alone: the op read outside of its inputs."""
         self.instead: OpCall | None = None
@@ -126,10 +130,80 @@ class OpUnderTest:
                 self.expected = known
                 continue
             self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
-            for name, got in outputs.items():
-                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+            self._compare(call, inputs, outputs)
         require_independence(self.contract, *calls)
         return calls[0][1]
+
+    def _compare(self, call: OpCall, inputs: Mapping[str, Any], outputs: Mapping[str, Array]) -> None:
+        """Compare all outputs of a call with `expected`; keep what is needed to explain a failure."""
+        try:
+            for name, got in outputs.items():
+                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+        except Mismatch as wrong:
+            again = partial(self.is_right, call)
+            self.compared = ComparedCall(
+                self.contract, wrong.failure, inputs, outputs, self.expected, call.compare, again
+            )
+            raise
+
+    def check_again(
+        self,
+        values: Mapping[str, Any],
+        times: int,
+        *,
+        shapes: Mapping[str, Sequence[int]],
+        compare: Mapping[str, Compare],
+    ) -> None:
+        """Make one call `times` times, and compare all outputs of each with the oracle's, which runs once.
+
+        Args:
+            values: arguments by parameter name.
+            times: number of calls.
+            shapes: shapes of outputs that the contract's axes do not determine.
+            compare: comparison by output name, instead of `exact`.
+
+        Raises:
+            Mismatch: an output of a call is wrong, a guard or an input changed, or the engine raised.
+        """
+        call = OpCall(values, {}, {}, shapes, compare)
+        guarded, scalars = self._materialise(values, {}, {}, shapes, 0)
+        for g in guarded.values():
+            g.seal()
+        inputs = {**scalars, **{name: g.before() for name, g in guarded.items()}}
+        written = [t.name for t in self.contract.outputs if t.name in guarded]
+        poison = {name: guarded[name].view.clone() for name in written}
+        arguments = {**scalars, **{name: g.view for name, g in guarded.items()}}
+        self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+        for number in range(1, times + 1):
+            for name, before in poison.items():
+                guarded[name].view.copy_(before)
+            self._run(arguments)
+            outputs = {name: to_numpy(guarded[name].view) for name in written}
+            self.last = (inputs, outputs)
+            try:
+                self._compare(call, inputs, outputs)
+            except Mismatch as wrong:
+                self.failing = call
+                message = f"{wrong.failure.message} (call {number} of {times} equal ones)"
+                raise Mismatch(replace(wrong.failure, message=message)) from wrong
+        self._nothing_else_changed(guarded)
+
+    def is_right(self, call: OpCall, threads: int) -> bool:
+        """Make `call` again, and return True if it is right now; nothing of this object changes.
+
+        Args:
+            call: the call.
+            threads: number of threads of this process's kernels; 0 for as many as before.
+        """
+        before = torch.get_num_threads()
+        try:
+            torch.set_num_threads(threads or before)
+            OpUnderTest(self.contract, self.function, self.device).check(call)
+        except (Mismatch, UnsupportedCall):
+            return False
+        finally:
+            torch.set_num_threads(before)
+        return True
 
     @staticmethod
     def _is_right(

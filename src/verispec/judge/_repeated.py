@@ -9,6 +9,7 @@ import numpy as np
 
 from verispec.judge._compare import Compare, exact
 from verispec.judge._copies import copies_of, repeated, row_sizes
+from verispec.judge._explained import COPY, ComparedCall
 from verispec.judge._failure import Mismatch
 from verispec.judge._op import OpCall, OpUnderTest
 from verispec.judge._output import compare_output, under_poison
@@ -98,7 +99,9 @@ def _compare_copies(
             for name, value in got.items():
                 compare_output(name, expected[name], value[copy], small, compare.get(name, exact))
         except Mismatch as mismatch:
-            mismatch.failure.details["copy of the batch"] = copy
+            mismatch.failure.details[COPY] = copy
+            alone = {name: value[copy] for name, value in got.items()}
+            op.compared = ComparedCall(op.contract, mismatch.failure, small, alone, expected, compare)
             raise
     return small, expected, written
 
