@@ -16,6 +16,7 @@ from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import PAST, STRIDED, GuardedTensor, read_only, to_numpy, wide
+from verispec.judge._mistakes import FAULT, mistake_in
 from verispec.judge._output import compare_output, require_independence, require_written, under_poison
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
@@ -126,10 +127,25 @@ class OpUnderTest:
                 self.expected = known
                 continue
             self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
-            for name, got in outputs.items():
-                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+            try:
+                for name, got in outputs.items():
+                    compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+            except Mismatch as mismatch:
+                raise self._named(mismatch, inputs, outputs, call) from None
         require_independence(self.contract, *calls)
         return calls[0][1]
+
+    def _named(
+        self, mismatch: Mismatch, inputs: Mapping[str, Any], outputs: Mapping[str, Array], call: OpCall
+    ) -> Mismatch:
+        """Return the mismatch, with the mistake that gives exactly these outputs if there is one."""
+        failure = mismatch.failure
+        if FAULT in failure.details or not (mistake := mistake_in(self.contract.name, inputs, outputs, call.compare)):
+            return mismatch
+        details = {**failure.details, FAULT: mistake}
+        return Mismatch(
+            replace(failure, message=f"{failure.message}; all outputs are as if {mistake}", details=details)
+        )
 
     @staticmethod
     def _is_right(
