@@ -47,7 +47,7 @@ class DraftHead(ABC):
 
     @abstractmethod
     def fed(self, hidden: Tensor, *, is_wrong: bool = False) -> Tensor:
-        """Return what the next row of a chain reads of a row's state: before or after the last norm.
+        """Return the state that the next row of a chain reads: before or after the last norm.
 
         The other one of the two, which is wrong, names a mistake.
         """

@@ -8,7 +8,7 @@ from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationResult
+from verispec.engines.protocol.generation import GenerationResult, Generator
 from verispec.judge import Inconclusive, Kind, Mismatch
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_model
@@ -23,13 +23,25 @@ ENDS = (*range(9, 22), *range(28, 37))
 
 @case("GEN-14", draft=MODELS, check="ends of blocks", reach="drafts that reach another KV block than their prompt")
 def test_drafts_reach_the_next_block(load: Load, prompts: Any, draft: str) -> None:
-    """The first drafts behind eight prompts of each length of `ENDS`, in a batch. Wrong ones are told by that length.
+    """The first drafts behind eight prompts of each length of `ENDS`, in a batch; a failure lists the wrong lengths.
 
     A drafter writes the keys of its drafts into places that no token has yet. Where these are in the next block, the
     request has to have it already.
     """
-    judge, depth = judge_of(draft, TARGET)
-    generator, wrong = load(draft), []
+    check_ends(load(draft), prompts, draft)
+
+
+@case("GEN-14", draft="draft_model k=3", rate=1, check="ends of blocks", reach="drafts that reach another KV block")
+def test_all_drafts_reach_the_next_block(load: Load, prompts: Any) -> None:
+    """As above, with all three drafts: synthetic rates of 1 accept them, so that the text shows each."""
+    draft, rates = "draft_model k=3", (1.0,) * MOST
+    options: dict[str, Any] = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
+    check_ends(load(draft, **options), prompts, draft)
+
+
+def check_ends(generator: Generator, prompts: Any, draft: str) -> None:
+    """Check the first drafts behind prompts of the lengths `ENDS`."""
+    (judge, depth), wrong = judge_of(draft, TARGET), []
     for length in ENDS:
         chosen = [prompt[:length] for prompt in prompts[:8]]
         results = stepped(generator, greedy(chosen, MOST + 2))
@@ -40,7 +52,7 @@ def test_drafts_reach_the_next_block(load: Load, prompts: Any, draft: str) -> No
 
 @case("GEN-44", tree="forks", check="ends of blocks", reach="a tree that reaches another KV block than its root")
 def test_trees_reach_the_next_block(load: Load, prompts: Any) -> None:
-    """The first tokens behind eight prompts of each length of `ENDS`, in a batch, told by that length.
+    """The first tokens behind eight prompts of each length of `ENDS`, in a batch; a failure lists the wrong lengths.
 
     The keys of accepted nodes move to the places of their tokens. The blocks of several requests are not in a row.
     """

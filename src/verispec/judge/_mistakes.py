@@ -7,7 +7,7 @@ the call: every output element is what the mistake gives, and the specification 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,25 +26,40 @@ Outputs = dict[str, Array]
 Rule = Callable[[str, Inputs], Outputs | None]
 """From an op and its arguments to the outputs with a mistake; None where the mistake changes nothing by its nature."""
 
+FEW = 2
+"""Maximum number of mistakes that a failure names; more of them mean that its few tokens show none."""
+FURTHER = 4
+"""Calls with other seeds that tell mistakes apart which all explain a call."""
 MOST = 1 << 19
 """Elements of all arguments up to which mistakes are looked for: the specification runs once per mistake."""
 FAULT = "fault"
 """Key of a failure's details; the value of `verispec.run.record.FAULT`, which this package must not import."""
 
 
-def mistake_in(op: str, inputs: Inputs, outputs: Mapping[str, Array], compare: Mapping[str, Compare]) -> str:
-    """Return the mistakes that give exactly these outputs, in words; empty if none does.
+def mistakes_in(
+    op: str,
+    inputs: Inputs,
+    outputs: Mapping[str, Array],
+    compare: Mapping[str, Compare],
+    among: Collection[str] | None = None,
+) -> list[str]:
+    """Return the mistakes that give exactly these outputs, in words.
 
     Args:
         op: name of the op.
         inputs: arguments of the call, outputs as they were before it.
-        outputs: what the engine wrote.
+        outputs: outputs of the engine.
         compare: comparison by output name, instead of `exact`.
+        among: mistakes to look for; None for all.
     """
     if sum(np.size(value) for value in inputs.values()) > MOST:
-        return ""
+        return []
     rules = MISTAKES.get(op, {}) | (NUMBERS if "seed" in inputs else {})
-    return " or ".join(mistake for mistake, rule in rules.items() if _gives(rule, op, inputs, outputs, compare))
+    return [
+        mistake
+        for mistake, rule in rules.items()
+        if (among is None or mistake in among) and _gives(rule, op, inputs, outputs, compare)
+    ]
 
 
 def _gives(rule: Rule, op: str, inputs: Inputs, outputs: Mapping[str, Array], compare: Mapping[str, Compare]) -> bool:
@@ -85,7 +100,7 @@ def having(name: str, value: Callable[[Any], Any]) -> Rule:
 
 @dataclass(frozen=True)
 class Key:
-    """What a draw's numbers depend on."""
+    """Values that the numbers of a draw depend on."""
 
     seed: Any
     pos: Any
