@@ -58,7 +58,7 @@ class Step:
         forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
         ignores: rows whose parameters are ignored, likewise.
         drops: penalty of `NO_PENALTY` that is ignored where a request has others too.
-        words: part of a bad word that counts where it is wrong: "last" for the last two tokens alone, "one" for words of
+        words: part of a bad word that counts where it is wrong: "last" for its last two tokens, "one" for words of
             one token alone, "any" for its last token whatever stands before it.
         counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone.
     """
