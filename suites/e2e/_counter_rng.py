@@ -8,7 +8,7 @@ it. A near-tie is therefore right either way, and engines that pass give the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from verispec.cases.request_parameters import processed, slack_after
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.reference.oracle.philox import Draw, gumbel, uniform
+from verispec.run.record import FAULT
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
 from verispec.suites.e2e._tiny import EOS
 
@@ -54,6 +55,47 @@ class LogitRows:
         return cls(log_p, rounding + ARITHMETIC * max(1.0, largest, largest / request.temperature))
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A way to choose the numbers of a draw.
+
+    Attributes:
+        mistake: the way in words, to follow "as if"; empty for the right one.
+        skips: tokens before the text that positions do not count: "prompt", "text" or nothing.
+        shift: number added to every position.
+        has_step: True if the number of the draft counts.
+        seed_bits: lowest bits of the seed that count.
+        draws: draws that choose so; the others are right.
+    """
+
+    mistake: str = ""
+    skips: str = ""
+    shift: int = 0
+    has_step: bool = True
+    seed_bits: int = 64
+    draws: tuple[Draw, ...] = tuple(Draw)
+
+
+VERIFICATION = (Draw.TARGET, Draw.ACCEPT)
+MISREADINGS = tuple(
+    replace(reading, mistake=f"{reading.mistake}{where}", draws=draws)
+    for reading in (
+        Reading("every step were at position 0", skips="text"),
+        Reading("positions did not count the prompt", skips="prompt"),
+        Reading("positions were those of the tokens that are drawn", shift=1),
+        Reading("positions were those before the input tokens", shift=-1),
+        Reading("drafts of a step had no number", has_step=False),
+        Reading("a seed had 32 bits", seed_bits=32),
+    )
+    for where, draws in (
+        ("", tuple(Draw)),
+        (", in verification alone", VERIFICATION),
+        (", in drafting alone", (Draw.DRAFT,)),
+    )
+)
+"""Mistakes that explain a whole text."""
+
+
 class Definition:
     """A sampled request without min-p, top-k and top-p, as the numbers of its seed define it.
 
@@ -81,9 +123,36 @@ class Definition:
         self._q = LogitRows.of(drafter, request, tokens, drafter=True) if drafter else None
         self._known = known
         self._most = most
+        self._reading = Reading()
 
     def judge(self, result: GenerationResult, what: str) -> int:
-        """Judge every step of `result`; returns how many drafts were verified. Raises `Mismatch` at the first fault."""
+        """Judge every step of `result`; returns how many drafts were verified.
+
+        Raises:
+            Mismatch: at the first fault, with the mistakes that explain all tokens, if there are some.
+        """
+        try:
+            return self._judge(result, what)
+        except Mismatch as mismatch:
+            mistake = next((reading.mistake for reading in MISREADINGS if self._fits(reading, result)), "")
+            if not mistake:
+                raise
+            told = f"{mismatch.failure.message}; all {len(self._tokens)} tokens are as if {mistake}"
+            failure = replace(mismatch.failure, message=told, details={**mismatch.failure.details, FAULT: mistake})
+            raise Mismatch(failure) from None
+
+    def _fits(self, reading: Reading, result: GenerationResult) -> bool:
+        """Return True if the numbers of `reading` give the whole text."""
+        self._reading = reading
+        try:
+            self._judge(result, "")
+        except Mismatch:
+            return False
+        finally:
+            self._reading = Reading()
+        return True
+
+    def _judge(self, result: GenerationResult, what: str) -> int:
         place = drafted = 0
         for step in result.steps:
             self._judge_step(place, step.drafted, step.accepted, f"{what}, token {place}")
@@ -140,7 +209,7 @@ class Definition:
 
     def _ratio(self, place: int, step: int, draft: int) -> tuple[float, float]:
         """Return log p - log u - log q, which is above 0 for an accepted draft, and its maximum error."""
-        log_u = float(np.log(uniform(self._seed, self._position(place, step), step, Draw.ACCEPT)))
+        log_u = float(np.log(uniform(*self._key(place, step, Draw.ACCEPT), Draw.ACCEPT)))
         ratio, slack = float(self._p.log_p[place + step, draft]) - log_u, self._p.slack
         if self._q is not None:
             ratio, slack = ratio - float(self._q.log_p[place + step, draft]), slack + self._q.slack
@@ -166,7 +235,7 @@ class Definition:
             )
         q = np.exp(self._q.log_p[place + step])
         moved = np.expm1(self._p.slack) * p + np.expm1(self._q.slack) * q
-        numbers = gumbel(self._seed, self._position(place, step), step, Draw.TARGET, len(p))
+        numbers = gumbel(*self._key(place, step, Draw.TARGET), Draw.TARGET, len(p))
         with np.errstate(divide="ignore"):
             low, high = (np.log((p - q + change).clip(min=0)) + numbers for change in (-moved, moved))
         return bool(high[token] >= low.max())
@@ -176,16 +245,22 @@ class Definition:
 
     def _leaders(self, place: int, step: int, draw: Draw, log_p: Array, slack: float) -> Array:
         """Return a mask of the tokens that may have the highest score of a draw, [V]."""
-        score = log_p + gumbel(self._seed, self._position(place, step), step, draw, len(log_p))
+        score = log_p + gumbel(*self._key(place, step, draw), draw, len(log_p))
         leaders: Array = score >= score.max() - 2 * slack
         return leaders
 
-    def _position(self, place: int, step: int) -> int:
-        """Return the position of a row's input token.
+    def _key(self, place: int, step: int, draw: Draw) -> tuple[int, int, int]:
+        """Return seed, position and step of a row's numbers; the position is that of its input token.
 
         The token at `place` is drawn in the row of the token before it.
         """
-        return len(self._request.prompt_token_ids) + place - 1 + step
+        reading, prompt = self._reading, len(self._request.prompt_token_ids)
+        position = prompt + place - 1 + step
+        if draw not in reading.draws:
+            return self._seed, position, step
+        position -= {"": 0, "prompt": prompt, "text": prompt + place - 1}[reading.skips]
+        seed = self._seed if reading.seed_bits == 64 else self._seed % 2**reading.seed_bits
+        return seed, max(position + reading.shift, 0), step if reading.has_step else 0
 
 
 def _require(good: bool, message: str) -> None:

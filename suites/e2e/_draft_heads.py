@@ -43,7 +43,14 @@ class DraftHead(ABC):
 
     @abstractmethod
     def rows(self, embeds: Tensor, hidden: Tensor, positions: Tensor, sees: Tensor) -> Tensor:
-        """Return the next rows' hidden states; row i attends to the rows that ``sees[i]`` marks."""
+        """Return the rows' states before the last norm; row i attends to the rows that ``sees[i]`` marks."""
+
+    @abstractmethod
+    def fed(self, hidden: Tensor, *, is_wrong: bool = False) -> Tensor:
+        """Return the state that the next row of a chain reads: before or after the last norm.
+
+        The other one of the two, which is wrong, names a mistake.
+        """
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -101,6 +108,9 @@ class _Eagle3(DraftHead):
         x = (normed if self._norm_before_residual else hidden) + self._attention(x, positions, sees)
         return x + self._mlp(self._norm(x, "post_attention_layernorm"))
 
+    def fed(self, hidden: Tensor, *, is_wrong: bool = False) -> Tensor:
+        return self._norm(hidden, "norm") if is_wrong else hidden
+
     def logits(self, hidden: Tensor) -> Tensor:
         drafted = self._linear(self._norm(hidden, "norm"), "lm_head")
         spread = drafted.new_full((len(drafted), len(self._embedding)), float("-inf"))
@@ -127,11 +137,14 @@ class _Mtp(DraftHead):
         both = torch.cat((self._norm(hidden, "hidden_layernorm"), self._norm(embeds, "token_layernorm")), dim=-1)
         x = self._linear(both, "input_proj")
         x = x + self._attention(self._norm(x, "input_layernorm"), positions, sees)
-        return self._norm(x + self._mlp(self._norm(x, "post_attention_layernorm")), "final_layernorm")
+        return x + self._mlp(self._norm(x, "post_attention_layernorm"))
+
+    def fed(self, hidden: Tensor, *, is_wrong: bool = False) -> Tensor:
+        return hidden if is_wrong else self._norm(hidden, "final_layernorm")
 
     def logits(self, hidden: Tensor) -> Tensor:
         weight: Tensor = self._target.get_output_embeddings().weight
-        return hidden @ weight.T
+        return self._norm(hidden, "final_layernorm") @ weight.T
 
 
 def draft_head(folder: Path, target: PreTrainedModel, reads_first: bool = False) -> DraftHead:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from verispec import fixtures
 from verispec.engines.protocol.generation import GenerationResult, LoadOptions
 from verispec.judge import Failure, Kind, Mismatch
+from verispec.run.record import FAULT
 from verispec.suites.e2e._reference_model import (
+    CHAIN_MISTAKES,
     ReferenceModel,
     reference_chain,
     reference_head,
@@ -77,15 +81,28 @@ def judge_chains(draft: str, target: Path, texts: Sequence[tuple[Sequence[int], 
     Engines run an MTP layer with an embedding at position 0 or without one; one of the two must agree with all texts.
 
     Raises:
-        Mismatch: as `judge_drafts`.
+        Mismatch: as `judge_drafts`, with the mistake of a head that agrees with all texts if there is one.
     """
     name, depth = draft.partition(" k=")[0], LoadOptions(**options_of(draft)).max_drafts
-    folder, judges = fixtures.model(DRAFTERS[name]), [judge_of(draft, target)[0]]
-    if name == "eagle3":
-        judges = [reference_chain(folder, target, depth)]
-    elif name == "mtp":
-        judges.append(reference_chain(folder, target, depth, reads_first=True))
-    judge_by_any([(judge, depth) for judge in judges], texts)
+    folder = fixtures.model(DRAFTERS[name])
+    if name not in ("eagle3", "mtp"):
+        judge_by_any([(judge_of(draft, target)[0], depth)], texts)
+        return
+    firsts = (False, True) if name == "mtp" else (False,)
+    try:
+        judge_by_any([(reference_chain(folder, target, depth, first), depth) for first in firsts], texts)
+    except Mismatch as mismatch:
+        for told, mistake in CHAIN_MISTAKES.items():
+            with suppress(Mismatch):
+                judge_by_any(
+                    [(reference_chain(folder, target, depth, first, mistake), depth) for first in firsts], texts
+                )
+                message = f"{mismatch.failure.message}; all drafts are as if {told}"
+                details = {**mismatch.failure.details, FAULT: told}
+                break
+        else:
+            raise
+        raise Mismatch(replace(mismatch.failure, message=message, details=details)) from None
 
 
 def judge_by_any(

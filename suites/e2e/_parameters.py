@@ -17,6 +17,7 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.engines.protocol.grammar import TransitionTable
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
+from verispec.run.record import FAULT
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, greedy_texts, reference_model
 from verispec.suites.e2e._setups import MANY, Load, require, sampled_in_parts
 from verispec.suites.e2e._tiny import EOS, VOCAB
@@ -210,7 +211,10 @@ def check_tokens(model: ReferenceModel, request: GenerationRequest, result: Gene
             margin = float(row[best] - row[token])
             if margin and margin > slack():
                 message = f"{where}; expected {best}, ahead by {margin:.3g} where rounding explains {slack():.2g}"
-                raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details={"position": i, "argmax": best}))
+                details: dict[str, Any] = {"position": i, "argmax": best}
+                if mistake := miscount_of(request, result, rows, stops, slack()):
+                    message, details = f"{message}; all tokens are as if {mistake}", {**details, FAULT: mistake}
+                raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=details))
         else:
             inside = is_possible(row, request, token) or is_possible(row, request, token, slack())
             require(inside, f"{where}, outside of its min-p, top-k or top-p")
@@ -218,6 +222,50 @@ def check_tokens(model: ReferenceModel, request: GenerationRequest, result: Gene
             changed.append(i)
     _check_end(request, result, stops, what)
     return changed
+
+
+MISCOUNTS: dict[str, str] = {
+    "only the last token of each step counted as output": "last",
+    "the drafts before a token in its step did not count as output": "before",
+    "no token counted as output": "none",
+}
+"""Mistakes in what counts as output, in words."""
+
+
+def miscount_of(
+    request: GenerationRequest, result: GenerationResult, rows: Array, stops: frozenset[int], slack: float
+) -> str:
+    """Return the mistake of `MISCOUNTS` that explains every token of a greedy text; empty if none does."""
+    tokens, after = result.token_ids, offsets(result)
+    if len(after) < len(tokens) or not any(after):
+        return ""
+    starts = [i - offset for i, offset in enumerate(after)]
+    ends = {start - 1 for start in starts}
+    words, others = replace(request, **_NO_COUNTS), replace(request, bad_words=(), grammar=None)
+    for mistake, counts in MISCOUNTS.items():
+        for i, token in enumerate(tokens):
+            counted = {
+                "last": [tokens[j] for j in range(i) if j in ends or j >= starts[i]],
+                "before": list(tokens[: starts[i]]),
+                "none": [],
+            }[counts]
+            # Bad words and grammars follow the text itself; penalties and min_tokens follow what is counted.
+            row = processed(processed(rows[i], words, tokens[:i]), others, counted, stops)
+            if not float(row.max() - row[token]) <= slack:
+                break
+        else:
+            return mistake
+    return ""
+
+
+_NO_COUNTS: dict[str, Any] = {
+    "min_tokens": 0,
+    "allowed_token_ids": (),
+    "logit_bias": {},
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 
 
 def _check_end(request: GenerationRequest, result: GenerationResult, stops: frozenset[int], what: str) -> None:

@@ -190,13 +190,18 @@ def reference_head(folder: Path, target: Path) -> ReferenceModel:
 
 
 @cache
-def reference_chain(folder: Path, target: Path, depth: int, reads_first: bool = False) -> ReferenceModel:
+def reference_chain(
+    folder: Path, target: Path, depth: int, reads_first: bool = False, mistake: str = ""
+) -> ReferenceModel:
     """Return the float64 reference model of a head's chains; row [i, j] drafts token i + j of the text.
 
     Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them. See
-    `draft_head` for `reads_first`.
+    `draft_head` for `reads_first`, and `CHAIN_MISTAKES` for chains that are wrong.
     """
-    together = [partial(_chains_of_all, *models, depth) for models in _head_and_target(folder, target, reads_first)]
+    together = [
+        partial(_chains_of_all, *models, depth, mistake=mistake)
+        for models in _head_and_target(folder, target, reads_first)
+    ]
     return ReferenceModel(*(partial(_alone, rows) for rows in together), together=(together[0], together[1]))
 
 
@@ -335,16 +340,33 @@ def _first_rows_of_all(head: DraftHead, target: PreTrainedModel, texts: Sequence
     return rows
 
 
-def _chains_of_all(head: DraftHead, target: PreTrainedModel, depth: int, texts: Sequence[Text]) -> Array:
+CHAIN_MISTAKES = {
+    "later drafts read the head's state on the other side of its last norm": "norm",
+    "later drafts read the target's state of the first one": "state",
+    "later drafts had the position of the first one": "position",
+}
+"""Mistakes of a head's chains in words, to follow "as if", with their names for `reference_chain`."""
+
+
+def _chains_of_all(
+    head: DraftHead, target: PreTrainedModel, depth: int, texts: Sequence[Text], mistake: str = ""
+) -> Array:
     """Return the head's logits [texts, emitted, depth, V]; the target reads texts of equal lengths together."""
     with _quiet():
         ids = torch.tensor([[*prompt, *tokens][:-2] for prompt, tokens in texts])
         states = inner_states(target, ids, head.layers)
-        return np.stack([_chain_rows(head, own, depth, *text) for own, text in zip(states, texts, strict=True)])
+        return np.stack(
+            [_chain_rows(head, own, depth, *text, mistake) for own, text in zip(states, texts, strict=True)]
+        )
 
 
 def _chain_rows(
-    head: DraftHead, states: torch.Tensor, depth: int, prompt: tuple[int, ...], tokens: tuple[int, ...]
+    head: DraftHead,
+    states: torch.Tensor,
+    depth: int,
+    prompt: tuple[int, ...],
+    tokens: tuple[int, ...],
+    mistake: str = "",
 ) -> Array:
     """Return the head's logits [emitted, depth, V]; -inf in columns without a token of the head.
 
@@ -355,7 +377,7 @@ def _chain_rows(
     first, known = len(prompt) - 2, len(prompt) + len(tokens) - 2
     ends = torch.arange(first, known)
     found = []
-    hidden = head.combine(states)
+    hidden = combined = head.combine(states)
     read, positions = ids[1 : known + 1], torch.arange(known)
     sees = torch.ones(known, known, dtype=torch.bool).tril()
     last = ends
@@ -363,8 +385,9 @@ def _chain_rows(
         following = head.rows(head.embed(read, positions), hidden, positions, sees)
         found.append(head.logits(following[last]))
         read = torch.cat((read, ids[ends + step + 1]))
-        hidden = torch.cat((hidden, following[last]))
-        positions = torch.cat((positions, ends + step))
+        fed = combined[ends] if mistake == "state" else head.fed(following[last], is_wrong=mistake == "norm")
+        hidden = torch.cat((hidden, fed))
+        positions = torch.cat((positions, ends + (0 if mistake == "position" else step)))
         added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)
         sees = torch.cat((torch.nn.functional.pad(sees, (0, len(ends))), added))
         last = torch.arange(len(sees) - len(ends), len(sees))

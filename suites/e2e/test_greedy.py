@@ -12,9 +12,9 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, Generator
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Mismatch
 from verispec.suites.e2e._configured import save_configured
-from verispec.suites.e2e._drafts import judge_by_any, judge_drafts, judge_of
+from verispec.suites.e2e._drafts import judge_by_any, judge_chains, judge_drafts, judge_of
 from verispec.suites.e2e._head import save_own_head
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
@@ -65,6 +65,61 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> Non
     chosen = prompts[:PROMPTS]
     for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
         reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+
+
+SIZES = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    9,
+    12,
+    13,
+    15,
+    16,
+    17,
+    24,
+    31,
+    32,
+    33,
+    47,
+    48,
+    49,
+    63,
+    64,
+    65,
+    95,
+    96,
+    97,
+    127,
+    128,
+    129,
+    193,
+    257,
+)
+"""Lengths of prompts around those at which kernels begin another tile, chunk or block."""
+
+
+@case("GEN-1", draft="none", check="lengths of prompts", reach=REACH)
+def test_a_prompt_of_any_length_is_read(load: Load, prompts: Any) -> None:
+    """Prompts of `SIZES`, each alone, so that a forward pass has as many rows; two tokens of each are checked."""
+    text = [token for part in prompts for token in part]
+    generator, found = load("none"), {}
+    for n, size in enumerate(SIZES):
+        prompt = tuple(text[7 * n :][:size])
+        [result] = generator.generate(greedy([prompt], 2))
+        try:
+            reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"a prompt of {size} tokens")
+        except Mismatch as mismatch:
+            found[size] = mismatch.failure
+    if found:
+        first, right = min(found), [size for size in SIZES if size not in found]
+        told = f"wrong are prompts of {', '.join(map(str, found))} tokens, of {len(SIZES)} lengths"
+        if right and max(right) < first:
+            told = f"all prompts of up to {max(right)} tokens are right, all of {first} and more are wrong"
+        raise Mismatch(replace(found[first], message=f"{told}: {found[first].message}"))
 
 
 @case("GEN-1", draft="draft_model k=24", drafter="target", reach=f"{REACH}, and num_speculative_tokens above 16")
@@ -325,11 +380,9 @@ def test_drafts_up_to_the_length_limit_are_the_drafters_own(load: Load, prompts:
 def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> None:
     """Whole chains of a head: each draft after the first reads the head's state of the draft before it."""
     chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-    judge = reference_chain(fixtures.model(DRAFTERS["eagle3"]), TARGET, 5)
     results = stepped(load("eagle3 k=5"), greedy(chosen, LENGTH))
     long = sum(step.accepted > 2 for result in results for step in result.steps)
-    for prompt, result in zip(chosen, results, strict=True):
-        judge_drafts(judge, prompt, result, 5)
+    judge_chains("eagle3 k=5", TARGET, list(zip(chosen, results, strict=True)))
     if not long:
         raise Inconclusive("no step accepted three drafts, so that no later one was judged")
 

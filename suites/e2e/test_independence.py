@@ -14,7 +14,7 @@ import numpy as np
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._parameters import check_share
 from verispec.suites.e2e._reference_model import reference_model
@@ -49,8 +49,19 @@ def test_a_neighbours_limit_is_not_ones_own(load: Load, prompts: Any, seed: int,
         )
         for n, prompt in enumerate(prompts[:12])
     ]
-    expected, seen = 0.0, 0
     pairs = list(zip(asked, load(draft).generate(asked), strict=True))[::2]
+    require_excluded(pairs, parameter, "requests without limits, whose neighbours have some,")
+
+
+def require_excluded(pairs: Sequence[tuple[GenerationRequest, GenerationResult]], parameter: str, whose: str) -> None:
+    """Require that requests without limits emit a token that a limit of others would exclude.
+
+    Args:
+        pairs: requests and their results.
+        parameter: limit of the others, one of `NARROW`.
+        whose: name of the requests in a message.
+    """
+    expected, seen = 0.0, 0
     reference_model(TARGET).announce((request.prompt_token_ids, result.token_ids) for request, result in pairs)
     for request, result in pairs:
         free, limited = (
@@ -62,10 +73,44 @@ def test_a_neighbours_limit_is_not_ones_own(load: Load, prompts: Any, seed: int,
         seen += int(excluded[np.arange(len(free)), list(result.token_ids)].sum())
     if expected < SURE:
         raise Inconclusive(f"a {parameter} would exclude {expected:.1f} tokens")
-    message = (
-        f"no token of requests without limits lies outside of their neighbours' {parameter}; {expected:.0f} should"
-    )
+    message = f"no token of {whose} lies outside of the others' {parameter}; {expected:.0f} should"
     require(seen > 0, message, Kind.LAW)
+
+
+@case(
+    "GEN-23",
+    parameter=list(NARROW),
+    draft=METHODS[:2],
+    sampler=["flat", "request_state"],
+    others="limited before",
+    reach="a request after one with limits, beside one with limits",
+)
+def test_an_earlier_requests_limit_is_not_ones_own(
+    load: Load, prompts: Any, seed: int, parameter: str, draft: str, sampler: str
+) -> None:
+    """Two places serve five requests: a long one with a limit, and beside it short ones with and without it in turn.
+
+    What an engine keeps per place counts only while some request of the batch has that limit. Each request without one
+    emits tokens that the limit of the request before it would exclude.
+    """
+    lengths = (280, 6, 90, 6, 90)
+    asked = [
+        GenerationRequest(
+            prompt[:8],
+            max_tokens=length,
+            ignore_eos=True,
+            temperature=1.5,
+            seed=seed % 2**31 + n,
+            **({} if length == 90 else NARROW[parameter]),
+        )
+        for n, (prompt, length) in enumerate(zip(prompts[12:17], lengths, strict=True))
+    ]
+    results = load(draft, sampler=sampler, max_num_seqs=2).generate(asked)
+    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+        if request.max_tokens == 90:
+            require_excluded(
+                [(request, result)], parameter, f"request {n}, which has no limit and follows one with it,"
+            )
 
 
 @case("GEN-5", calls=2, draft=[*METHODS[:3], TREE], reach="requests without a seed")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._lookup import judge_lookups
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import SUFFIX, Load, require, with_steps
+from verispec.suites.e2e._setups import SUFFIX, Load, greedy, require, with_steps
 
 TARGET = fixtures.model("target")
 
@@ -29,3 +31,33 @@ def test_a_request_drafts_what_followed_its_own_token(load: Load, prompts: Any, 
     for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
         reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
     require(judge_lookups(list(zip(chosen, results, strict=True))) > 0, "no step had a draft")
+
+
+@case("GEN-49", draft=["ngram k=3", "ngram k=8", SUFFIX], requests="after longer ones", reach="a request after another")
+def test_a_request_is_looked_up_in_its_own_text(load: Load, prompts: Any, draft: str) -> None:
+    """Prompts that repeat a phrase, twice: first of all, and after longer prompts that have none of their tokens.
+
+    A table of all texts may stay, and has nothing for these. A place in the batch that keeps the text of its earlier
+    request finds their phrases no more. Two steps of a request may have placeholders for drafts (vllm#46533), and a
+    near-tie may change a text. Seeds of their own give the case two generators that have no texts yet.
+    """
+    asked = greedy([(*p[:9], *p[:9], *p[:4]) for p in prompts[20:24]], 40)
+    alone = with_steps(load(draft, max_num_seqs=4, seed=50).generate(asked))
+    texts = {token for request in asked for token in request.prompt_token_ids}
+    texts |= {token for result in alone for token in result.token_ids}
+    others = [token for token in range(16, 2048) if token not in texts]
+    generator = load(draft, max_num_seqs=4, seed=51)
+    generator.generate(greedy([others[n : 600 + 5 * n : 5] for n in range(4)], 4))
+    after = with_steps(generator.generate(asked))
+    pairs = [pair for pair in zip(alone, after, strict=True) if pair[0].token_ids == pair[1].token_ids]
+    if sum(step.accepted for own, _ in pairs for step in own.steps) < 8 * len(asked):
+        raise Inconclusive("too few drafts of the repeated phrases were accepted")
+    (many, early), (few, late) = (steps_of([pair[place] for pair in pairs]) for place in (0, 1))
+    message = f"{many} of {early} steps had drafts, and after longer requests of other tokens {few} of {late}"
+    require(few >= many - 2 * len(asked) and late <= early + 2 * len(asked), message, Kind.RELATION)
+
+
+def steps_of(results: Sequence[GenerationResult]) -> tuple[int, int]:
+    """Return the number of steps with drafts, and of all steps."""
+    steps = [step for result in results for step in result.steps]
+    return sum(step.drafted > 0 for step in steps), len(steps)

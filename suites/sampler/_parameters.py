@@ -58,6 +58,9 @@ class Step:
         forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
         ignores: rows whose parameters are ignored, likewise.
         drops: penalty of `NO_PENALTY` that is ignored where a request has others too.
+        words: part of a bad word that counts where it is wrong: "last" for its last two tokens, "one" for words of
+            one token alone, "any" for its last token whatever stands before it.
+        counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone.
     """
 
     batch: SamplerBatch
@@ -66,15 +69,20 @@ class Step:
     forgets: str = ""
     ignores: str = ""
     drops: str = ""
+    words: str = ""
+    counts: str = ""
 
     def row(self, b: int, j: int, processors: bool = True) -> Array:
         """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
-        logits = self.batch.logits[rows_of(self.batch, b)][j].double().numpy()
+        logits: Array = self.batch.logits[rows_of(self.batch, b)][j].double().numpy()
         drafts = self.batch.draft_token_ids[b]
         rows = ("all", "drafts" if j < len(drafts) else "bonus")
         output = [] if self.forgets in rows else drafts[:j]
         is_processed = processors and self.ignores not in rows
-        return processed_row(logits, without(self.contexts[b], self.drops), output, j) if is_processed else logits
+        if not is_processed:
+            return logits
+        context = with_words(without(self.contexts[b], self.drops), self.words)
+        return processed_row(logits, *counted(context, output, self.counts), j)
 
     def law(self, b: int, j: int) -> Array:
         """Return the distribution [V] of a sampled token at row j of request b."""
@@ -97,6 +105,25 @@ def without(context: RequestContext, penalty: str) -> RequestContext:
         return context
     changed: dict[str, Any] = {penalty: NO_PENALTY[penalty]}
     return replace(context, params=replace(context.params, **changed))
+
+
+def with_words(context: RequestContext, words: str) -> RequestContext:
+    """Return `context` with bad words as a sampler reads them that is wrong in the way of `Step.words`."""
+    own = context.params.bad_words
+    if not words or not own:
+        return context
+    kept = {"last": tuple(word[-2:] for word in own), "any": tuple(word[-1:] for word in own)}.get(
+        words, tuple(word for word in own if len(word) == 1)
+    )
+    return replace(context, params=replace(context.params, bad_words=kept))
+
+
+def counted(context: RequestContext, drafts: Sequence[int], counts: str) -> tuple[RequestContext, Sequence[int]]:
+    """Return `context` and drafts with the tokens that count as output in the way of `Step.counts`."""
+    output = [*context.output_token_ids, *drafts]
+    if counts == "last" and output:
+        return replace(context, output_token_ids=[]), output[-1:]
+    return (replace(context, output_token_ids=[]), drafts) if counts == "drafts" else (context, drafts)
 
 
 def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int], j: int) -> Array:
@@ -303,6 +330,11 @@ FAULTS: dict[str, dict[str, str]] = {
     "the rows of drafts ignore the parameter": {"ignores": "drafts"},
     "the parameter is ignored": {"ignores": "all"},
     **{f"{name} is ignored beside other penalties": {"drops": name} for name in NO_PENALTY},
+    "of a bad word the last two tokens alone count": {"words": "last"},
+    "a bad word forbids its last token whatever stands before it": {"words": "any"},
+    "bad words of several tokens are ignored": {"words": "one"},
+    "the last token alone counts as output": {"counts": "last"},
+    "drafts alone count as output": {"counts": "drafts"},
 }
 """Faults of a sampler in words, each with the fields of a `Step` that has it."""
 

@@ -55,6 +55,17 @@ CAUGHT: dict[str, list[str]] = {
     "copied_mutants:rates_by_numbers_of_drafting": [
         "verification_methods:GEN-27:target=tiny;draft=draft_model k=3;check=drafts",
     ],
+    "first_mutants:no_room_ahead": [
+        "first_drafts:GEN-14:draft=draft_model k=3;check=ends of blocks",
+        "first_drafts:GEN-14:draft=draft_model k=3;rate=1;check=ends of blocks",
+    ],
+    "first_mutants:drafted_keys_kept": ["first_drafts:GEN-14:draft=eagle3 k=3;check=second step"],
+    "first_mutants:slots_in_a_row": ["first_drafts:GEN-44:tree=forks;check=ends of blocks"],
+    "first_mutants:long_prompts_cut": ["greedy:GEN-1:draft=none;check=lengths of prompts"],
+    "first_mutants:limit_of_the_slot_kept": [
+        "independence:GEN-23:parameter=min-p;draft=none;sampler=request_state;others=limited before",
+    ],
+    "first_mutants:texts_of_places_kept": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=after longer ones"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",

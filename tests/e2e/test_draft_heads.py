@@ -33,5 +33,5 @@ def test_both_computations_of_a_head_agree(name: str, tmp_path: Path) -> None:
         first = ours.combine(inner_states(target, ids[None, :KNOWN], layers)[0])
         rows = ours.rows(ours.embed(ids[1:], positions), first, positions, sees)
         # The head's rotary table is float32, whose angles are off by up to 2^-24 each.
-        assert torch.allclose(rows, following[0], atol=1e-5)
+        assert torch.allclose(ours.fed(rows), following[0], atol=1e-5)
         assert torch.allclose(ours.logits(rows), expected, atol=1e-5)

@@ -80,14 +80,21 @@ SAMPLERS = {
     ("drops", "presence_penalty"): "presence_penalty is ignored beside other penalties",
     ("drops", "frequency_penalty"): "frequency_penalty is ignored beside other penalties",
     ("drops", "repetition_penalty"): "repetition_penalty is ignored beside other penalties",
+    ("words", "last"): "of a bad word the last two tokens alone count",
+    ("words", "any"): "a bad word forbids its last token whatever stands before it",
+    ("words", "one"): "bad words of several tokens are ignored",
+    ("counts", "last"): "the last token alone counts as output",
+    ("counts", "drafts"): "drafts alone count as output",
 }
+PARAMETERS = {"drops": ("penalties", 60), "words": ("bad words", 24), "counts": ("penalties", 24)}
+"""Parameter and number of steps that show a fault, by the field of a `Step`; others show by "min tokens" in twelve."""
 
 
 @pytest.mark.parametrize(("fault", "name"), SAMPLERS.items())
 def test_a_sampler_with_a_fault_has_its_name(fault: tuple[str, str], name: str) -> None:
     rng = np.random.default_rng(5)
     named = set()
-    parameter, steps = ("penalties", 60) if fault[0] == "drops" else ("min tokens", 12)
+    parameter, steps = PARAMETERS.get(fault[0], ("min tokens", 12))
     for _ in range(steps):
         step = random_step(rng, parameter, "absent", 0.0)
         faulty = replace(step, **dict([fault]))  # type: ignore[arg-type]

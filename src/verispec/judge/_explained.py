@@ -1,7 +1,8 @@
 """Common traits of the wrong elements of a failing call, and the misread input that gives all of them.
 
 The oracle runs again with one input changed as a kernel may misread it: another row, fewer bits, an ignored mask. If
-its outputs are then the engine's, whole, the failure says so. Nothing here decides whether a case passes.
+its outputs are then the engine's, whole, the failure says so. Mistakes of single ops, and of random numbers, are in
+`_mistakes`. Nothing here decides whether a case passes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._copies import row_sizes
 from verispec.judge._failure import Failure, Kind
+from verispec.judge._mistakes import AS_IF
 from verispec.reference import oracle
 from verispec.reference.contracts import Contract, Scalar, Tensor
 
@@ -83,15 +85,8 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         said = [_of_copy(compared, int(copy))]
     else:
         said = [*places(compared)[:2], *_sources(compared)[:1]]
-        if found := mistakes(compared):
-            said.append(f"as if {', or '.join(found)}")
-        elif compared.again is not None and _is_small(compared.inputs):
-            if compared.again(0):
-                said.append(
-                    "the same call is right when it is made again: it depends on calls, threads or memory beside it"
-                )
-            elif compared.again(1):
-                said.append("the same call is right in one thread")
+        if AS_IF not in failure.message:
+            said += _as_if(compared)
     if not said:
         return failure
     begin, end = failure.message, ""
@@ -99,6 +94,17 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         begin, _, end = begin[:-1].rpartition(" (")
     words = "; ".join([*filter(None, [end]), *said])
     return replace(failure, message=f"{begin} ({words})")
+
+
+def _as_if(compared: ComparedCall) -> list[str]:
+    """Return what gives the outputs of the engine, or when the same call is right."""
+    if found := mistakes(compared):
+        return [f"as if {', or '.join(found)}"]
+    if compared.again is None or not _is_small(compared.inputs):
+        return []
+    if compared.again(0):
+        return ["the same call is right when it is made again: it depends on calls, threads or memory beside it"]
+    return ["the same call is right in one thread"] if compared.again(1) else []
 
 
 def _of_copy(compared: ComparedCall, copy: int) -> str:

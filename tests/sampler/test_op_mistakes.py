@@ -1,0 +1,126 @@
+"""Mistakes of ops that a failing call names: each by its own words, and nothing else by any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verispec.judge import Mismatch, OpUnderTest, _mistakes
+from verispec.judge._mistakes import MISTAKES, NUMBERS, mistakes_in
+from verispec.reference import contracts, cpu, oracle
+from verispec.run.record import FAULT
+from verispec.suites.sampler._calls import BatchShape, make
+
+SEEDS = range(12)
+SHAPES = (BatchShape(), BatchShape(counts=(3, 1, 5, 3), vocab=48, temperature=0.7), BatchShape(vocab=32, draft=False))
+OF_NUMBERS = {
+    "acceptance had the number by which a token is drawn": "probabilistic_rejection",
+    "every candidate of a draw were tested by the number of the first": "verify_draft_logits",
+    "every candidate of a draw had the number of the first": "verify_draft_logits",
+    "a candidate were tested by the number that has drawn it": "verify_draft_logits",
+}
+"""Ops that show a mistake with random numbers; `gumbel_sample` shows the others."""
+
+
+def inputs_of(op: str, seed: int, shape: BatchShape) -> dict[str, Any]:
+    """Return the arguments of a call as an oracle takes them, seeds and positions of 64 bits among them."""
+    under_test = OpUnderTest(contracts.load(op), lambda **arguments: None)
+    call = make(op, seed, shape)
+    inputs, _ = under_test.call(call.values, shapes=call.shapes)
+    return inputs
+
+
+def drawing(seed: int, *, is_drafting: bool) -> dict[str, Any]:
+    """Return arguments of gumbel_sample over 9,000 tokens, with seeds and positions past 32 bits."""
+    rng = np.random.default_rng(seed)
+    return {
+        "sampled": np.full(6, -7),
+        "logits": rng.normal(size=(6, 9000)).astype(np.float32),
+        "expanded_idx_mapping": np.arange(6, dtype=np.int32),
+        "temperature": rng.uniform(0.5, 2.0, 6).astype(np.float32),
+        "seed": rng.integers(2**40, 2**62, 6),
+        "pos": rng.integers(2**33, 2**40, 6),
+        "apply_temperature": True,
+        "is_drafting": is_drafting,
+        "logits_cache": np.zeros((6, 3, 9000), np.float32) if is_drafting else None,
+        "logits_cache_col": rng.permutation(6).astype(np.int32) % 3 if is_drafting else None,
+    }
+
+
+@pytest.mark.parametrize("mistake", NUMBERS)
+def test_a_mistake_with_numbers_has_its_name(mistake: str) -> None:
+    op = OF_NUMBERS.get(mistake, "gumbel_sample")
+    named = set()
+    for seed in SEEDS:
+        inputs = drawing(seed, is_drafting=bool(seed % 2)) if op == "gumbel_sample" else inputs_of(op, seed, SHAPES[1])
+        named |= told(op, inputs, _mistakes.NUMBERS[mistake])
+        if mistake in named:
+            return
+    raise AssertionError(f"named instead: {named}")
+
+
+@pytest.mark.parametrize(("op", "mistake"), [(op, mistake) for op in MISTAKES for mistake in MISTAKES[op]])
+def test_a_mistake_of_an_op_has_its_name(op: str, mistake: str) -> None:
+    named: set[str] = set()
+    for seed in SEEDS:
+        for shape in (*SHAPES, BatchShape(synthetic=True)):
+            named |= told(op, inputs_of(op, seed, shape), MISTAKES[op][mistake])
+            if mistake in named:
+                return
+    raise AssertionError(f"named instead: {named}")
+
+
+def told(op: str, inputs: Mapping[str, Any], rule: Any) -> set[str]:
+    """Return the names of the mistakes that explain the outputs of one; none where they are right."""
+    wrong = rule(op, inputs)
+    if wrong is None:
+        return set()
+    right = oracle.load(op)(**{name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()})
+    if all(np.array_equal(right[name], wrong[name]) for name in right):
+        return set()
+    return set(mistakes_in(op, inputs, wrong, {}))
+
+
+@pytest.mark.parametrize("op", sorted(MISTAKES))
+def test_other_wrong_outputs_have_no_name(op: str) -> None:
+    inputs = inputs_of(op, 3, SHAPES[1])
+    right = oracle.load(op)(**{name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()})
+    wrong = {name: values + 1 if values.dtype.kind == "i" else values for name, values in right.items()}
+    if op == "apply_top_k_top_p":
+        wrong = {"output": right["output"][::-1].copy()}
+    assert mistakes_in(op, inputs, wrong, {}) == []
+
+
+def test_a_failing_call_says_what_its_outputs_are() -> None:
+    def ignoring(*, p: Any, **arguments: Any) -> None:
+        cpu.op("apply_top_k_top_p")(p=None, **arguments)
+
+    logits = np.random.default_rng(1).normal(size=(3, 40)).astype(np.float32)
+    values = {"logits": logits, "k": np.array([40, 9, 3]), "p": np.array([0.5, 0.6, 0.9], np.float32)}
+    with pytest.raises(Mismatch, match="all outputs are as if top_p did not count") as caught:
+        OpUnderTest(contracts.load("apply_top_k_top_p"), ignoring).check_outputs(values)
+    assert caught.value.failure.details[FAULT] == "top_p did not count"
+
+
+def test_other_seeds_tell_mistakes_apart() -> None:
+    """One row of two tokens has many explanations, and eight calls with other seeds have one."""
+    mistake = "positions did not count"
+
+    def without_positions(*, pos: Any, **arguments: Any) -> None:
+        cpu.op("gumbel_sample")(pos=pos * 0, **arguments)
+
+    values = {
+        "logits": np.zeros((8, 3), np.float32), "expanded_idx_mapping": np.arange(8), "temperature": np.ones(8),
+        "seed": np.arange(8) * 3 + 2**34, "pos": np.arange(8) + 7, "apply_temperature": True, "is_drafting": False,
+        "logits_cache": None, "logits_cache_col": None,
+    }  # fmt: skip
+    with pytest.raises(Mismatch) as caught:
+        OpUnderTest(contracts.load("gumbel_sample"), without_positions).check_outputs(values)
+    assert caught.value.failure.details[FAULT] == mistake
+
+
+def test_the_key_of_a_fault_is_that_of_records() -> None:
+    assert _mistakes.FAULT == FAULT
