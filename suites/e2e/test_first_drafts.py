@@ -115,6 +115,8 @@ def told(wrong: Sequence[int], most: int) -> str:
         most: places behind a prompt that its first steps write.
     """
     right = [length for length in ENDS if length not in wrong]
+    if not right:
+        return f"behind prompts of all of {len(ENDS)} lengths"
     found = f"behind prompts of {listed(wrong)} tokens, which {{}}, and not behind those of {listed(right)},"
     for block in (16, 32):
         reaching = {length for length in ENDS if -length % block < most}
