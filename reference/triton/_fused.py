@@ -86,7 +86,10 @@ def scan_chunk(
     """Read one chunk of a row, and of its draft's, and store their statistics."""
     row = first + step
     # Before what waits for the parameters of the request.
-    chunk = load_chunk(target, row, split, vocabulary)
+    if LIMITED:
+        chunk = load_chunk(target, row, split, vocabulary, rows.k is None)
+    else:
+        chunk = load_chunk(target, row, split, vocabulary, False)
     scale, is_greedy = scale_of(requests, state, KIND)
     if LIMITED:
         k, p = limits(rows, slot)

@@ -197,7 +197,9 @@ def _weigh_kernel(
             # A chunk without a token before any of them is not read.
             if tl.load(chunks.top + slot * chunks.splits + split) >= least:
                 for begin in range(split * CHUNK, split * CHUNK + CHUNK, LINES * COLUMN):
-                    lane = tl.arange(0, LINES)[:, None] * COLUMN + tl.arange(0, COLUMN)[None, :]
+                    # As of float32: with eight logits of 16 bits per thread, a line would not take all threads.
+                    column = tl.max_contiguous(tl.arange(0, COLUMN), 4)
+                    lane = tl.arange(0, LINES)[:, None] * COLUMN + column[None, :]
                     x = load_row(target, row, begin + lane, begin + lane < vocabulary)
                     mass = chunk_weights(x, row_top, scale)
                     before_one += weight_before(x, mass, begin, lane, LINES * COLUMN, one)

@@ -115,9 +115,12 @@ def load_kept(target, row, ids, mask):
 
 
 @triton.jit
-def load_chunk(target, row, split, vocabulary):
-    """Load one chunk of a target row, [CHUNK], without limits."""
+def load_chunk(target, row, split, vocabulary, GROUPED: tl.constexpr):
+    """Load one chunk of a target row, [CHUNK], without limits; `GROUPED` if groups of its tokens are summed."""
     ids = split * CHUNK + tl.arange(0, CHUNK)
+    if GROUPED:
+        # As of float32: with eight logits of 16 bits per thread, groups would lie across more threads.
+        ids = tl.max_contiguous(ids, 4)
     return load_logits(target.logits + row * target.row_stride, target.id_stride, ids, ids < vocabulary)
 
 
