@@ -97,7 +97,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
 
 
 def _as_if(compared: ComparedCall) -> list[str]:
-    """Return what gives the outputs of the engine, or when the same call is right."""
+    """Return the mistakes that give the outputs of the engine, or the conditions under which the call is right."""
     if found := mistakes(compared):
         return [f"as if {', or '.join(found)}"]
     if compared.again is None or not _is_small(compared.inputs):
