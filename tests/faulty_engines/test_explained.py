@@ -17,6 +17,7 @@ from verispec.reference import contracts, cpu
 from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler._calls import BatchShape, make
 from verispec.suites.sampler._rejection import greedy_arguments, random_arguments, recovered_arguments
+from verispec.suites.sampler.test_apply_top_k_top_p import within
 
 RANDOM, GREEDY, RECOVERED = "rejection_random_sample", "rejection_greedy_sample", "sample_recovered_tokens"
 MAKE: dict[str, Callable[..., dict[str, Any]]] = {
@@ -227,3 +228,36 @@ def test_a_wrong_output_of_any_op_keeps_its_message(op: str, mode: str, place: s
     failure = explained(caught.value.failure, under_test.compared)
     assert failure.message.startswith(caught.value.failure.message)
     assert replace(failure, message="") == replace(caught.value.failure, message="")
+
+
+def keeps_all_ties(**arguments: Any) -> None:
+    """Keep all tokens that tie with the last one of top-k; there is no top-p."""
+    logits, k = arguments["logits"], arguments["k"]
+    last = torch.stack([row.topk(int(count)).values[-1] for row, count in zip(logits, k, strict=True)])
+    arguments["output"].copy_(logits.masked_fill(logits < last[:, None], float("-inf")))
+
+
+def failure_of(op: OpUnderTest) -> Failure:
+    """Return the failure of a call with a tie at its limit."""
+    logits = np.array([[3.0, 3.0, 1.0, 0.0]], np.float32)
+    values = {"output": np.zeros_like(logits), "logits": logits, "k": np.array([1], np.int32), "p": None}
+    with pytest.raises(Mismatch) as caught:
+        op.check_outputs(values, compare={"output": within})
+    return caught.value.failure
+
+
+def test_a_comparison_with_words_of_its_own_is_explained_by_them() -> None:
+    op = OpUnderTest(contracts.load("apply_top_k_top_p"), keeps_all_ties)
+    failure = failure_of(op)
+    assert "too many of those with the last kept logit" in failure.message
+    assert explained(failure, op.compared).kind == failure.kind
+
+
+def test_a_fault_of_an_explanation_costs_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fault(*_: Any) -> list[str]:
+        raise RuntimeError("never")
+
+    monkeypatch.setattr("verispec.judge._explained.places", fault)
+    op = OpUnderTest(contracts.load("apply_top_k_top_p"), keeps_all_ties)
+    failure = failure_of(op)
+    assert explained(failure, op.compared).message == f"{failure.message} (no explanation: RuntimeError: never)"

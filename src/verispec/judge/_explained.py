@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from verispec.errors import describe_exception
 from verispec.judge._compare import Array, Compare, exact
 from verispec.judge._copies import row_sizes
-from verispec.judge._failure import Failure, Kind
+from verispec.judge._failure import Failure, Kind, Mismatch
 from verispec.judge._mistakes import AS_IF
 from verispec.reference import oracle
 from verispec.reference.contracts import Contract, Scalar, Tensor
@@ -81,12 +82,10 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
     """
     if compared is None or failure.kind not in COMPARED or not _is_of(failure, compared.failure):
         return failure
-    if copy := failure.details.get(COPY):
-        said = [_of_copy(compared, int(copy))]
-    else:
-        said = [*places(compared)[:2], *_sources(compared)[:1]]
-        if AS_IF not in failure.message:
-            said += _as_if(compared)
+    try:
+        said = _said(failure, compared)
+    except Exception as error:  # the engine's outputs may be anything, and the verdict stands without words on it
+        said = [f"no explanation: {describe_exception(error)}"]
     if not said:
         return failure
     begin, end = failure.message, ""
@@ -94,6 +93,14 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         begin, _, end = begin[:-1].rpartition(" (")
     words = "; ".join([*filter(None, [end]), *said])
     return replace(failure, message=f"{begin} ({words})")
+
+
+def _said(failure: Failure, compared: ComparedCall) -> list[str]:
+    """Return what is known of the wrong elements, in parts of a sentence."""
+    if copy := failure.details.get(COPY):
+        return [_of_copy(compared, int(copy))]
+    known = [*places(compared)[:2], *_sources(compared)[:1]]
+    return known if AS_IF in failure.message else known + _as_if(compared)
 
 
 def _as_if(compared: ComparedCall) -> list[str]:
@@ -323,7 +330,10 @@ def places(compared: ComparedCall) -> list[str]:
     if tensor is None or name not in compared.outputs or compared.outputs[name].ndim == 0:
         return []
     got, expected = compared.outputs[name], compared.expected[name]
-    wrong: Array = np.asarray(compared.compare.get(name, exact)(expected, got, inputs))
+    try:
+        wrong: Array = np.asarray(compared.compare.get(name, exact)(expected, got, inputs))
+    except Mismatch:  # a comparison that has its own words for what is wrong
+        return []
     axis, found = _axis(tensor), []
     rows: Any = wrong.reshape(len(wrong), -1).any(axis=1)
     written: Any = exact(inputs[name], expected, inputs).reshape(len(wrong), -1).any(axis=1)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._failure import Mismatch
 from verispec.reference import oracle
 from verispec.reference.oracle import _fused, philox
 from verispec.reference.oracle._tree import children, draw, walk, weights
@@ -70,7 +69,7 @@ def _gives(rule: Rule, op: str, inputs: Inputs, outputs: Mapping[str, Array], co
         return expected is not None and all(
             _same(expected[name], got, inputs, compare.get(name, exact)) for name, got in outputs.items()
         )
-    except (Mismatch, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError):
+    except Exception:  # what a mistake leads to need not make sense
         return False
 
 
