@@ -84,7 +84,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         return failure
     try:
         said = _said(failure, compared)
-    except Exception as error:  # the engine's outputs may be anything, and the verdict stands without words on it
+    except Exception as error:  # an engine's outputs may be anything, and the failure counts without an explanation
         said = [f"no explanation: {describe_exception(error)}"]
     if not said:
         return failure
@@ -96,7 +96,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
 
 
 def _said(failure: Failure, compared: ComparedCall) -> list[str]:
-    """Return what is known of the wrong elements, in parts of a sentence."""
+    """Return descriptions of the wrong elements, and the mistakes that explain them."""
     if copy := failure.details.get(COPY):
         return [_of_copy(compared, int(copy))]
     known = [*places(compared)[:2], *_sources(compared)[:1]]
