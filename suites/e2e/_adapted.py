@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,17 @@ def save_adapted(folder: Path, target: Path | None = None) -> Adapted:
         merged[place] = folder / f"merged{place}"
         _save_merged(merged[place], target, weights, pairs, kind)
     return Adapted(adapters, merged)
+
+
+def with_other_scale(adapted: Adapted, adapter: int) -> Path:
+    """Return the target with an adapter merged by the other rule of scales, which is written where it is not yet."""
+    folder, target, kind = adapted.merged[adapter].with_name(f"other{adapter}"), adapted.merged[None], _KINDS[adapter]
+    if not folder.exists():
+        weights = {name: tensor.double() for name, tensor in load_file(target / "model.safetensors").items()}
+        pairs = _pairs(weights, kind, torch.Generator().manual_seed(adapter + 1))
+        other = replace(kind, is_rank_stabilized=not kind.is_rank_stabilized)
+        _save_merged(folder, target, weights, pairs, other)
+    return folder
 
 
 def _pairs(

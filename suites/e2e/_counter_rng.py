@@ -7,7 +7,7 @@ it. A near-tie is therefore right either way, and engines that pass give the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -135,10 +135,13 @@ class Definition:
             return self._judge(result, what)
         except Mismatch as mismatch:
             mistake = next((reading.mistake for reading in MISREADINGS if self._fits(reading, result)), "")
-            if not mistake:
-                raise
-            told = f"{mismatch.failure.message}; all {len(self._tokens)} tokens are as if {mistake}"
-            failure = replace(mismatch.failure, message=told, details={**mismatch.failure.details, FAULT: mistake})
+            told = mismatch.failure.message
+            if count := result.preemptions:
+                told += f"; this request was preempted {'once' if count == 1 else f'{count} times'}"
+            if mistake:
+                told += f"; all {len(self._tokens)} tokens are as if {mistake}"
+            details = {**mismatch.failure.details, **({FAULT: mistake} if mistake else {})}
+            failure = replace(mismatch.failure, message=told, details=details)
             raise Mismatch(failure) from None
 
     def _fits(self, reading: Reading, result: GenerationResult) -> bool:
@@ -169,7 +172,11 @@ class Definition:
     def _judge_step(self, place: int, drafted: int, accepted: int, what: str) -> None:
         known = self._proposed(place)
         wanted = min(self._most, self._request.max_tokens - place - 1) if known is None else len(known)
-        _require(drafted == wanted, f"{what}: {drafted} drafts were verified, {wanted} follow from the text so far")
+        message = f"{what}: {drafted} drafts were verified, {wanted} follow from the text so far"
+        if drafted < wanted and known:
+            again = _repeated((*self._request.prompt_token_ids, *self._tokens[:place]))
+            message += f", of which the last {f'{again} tokens occur' if again > 1 else 'token alone occurs'} before"
+        _require(drafted == wanted, message)
         for step in range(min(accepted, len(self._tokens) - place)):
             token = self._tokens[place + step]
             _require(
@@ -266,3 +273,10 @@ class Definition:
 def _require(good: bool, message: str) -> None:
     if not good:
         raise Mismatch(Failure(Kind.VALUE, message))
+
+
+def _repeated(text: Sequence[int]) -> int:
+    """Return the length of the longest suffix that occurs earlier in the text."""
+    lengths = range(1, len(text))
+    occurs = (any(text[at : at + n] == text[-n:] for at in range(len(text) - n)) for n in lengths)
+    return next((n - 1 for n, found in zip(lengths, occurs, strict=True) if not found), len(text) - 1)

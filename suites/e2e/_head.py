@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -27,4 +28,25 @@ def save_own_head(folder: Path) -> Path:
     save_file(
         tensors | {"embed_tokens.weight": (shared.float() + noise).to(shared.dtype)}, folder / "model.safetensors"
     )
+    return folder
+
+
+MISREAD: dict[str, dict[str, Any]] = {
+    "its norm_before_residual were false": {"norm_before_residual": False},
+    "its norm_before_residual were true": {"norm_before_residual": True},
+    "it read the default layers of the target": {"eagle_aux_hidden_state_layer_ids": None},
+    "its embedding were the target's": {},
+}
+"""Mistakes in reading a head, in words, with the fields of its configuration that would give the same."""
+
+
+def save_misread(head: Path, folder: Path, mistake: str) -> Path:
+    """Write a head that is what an engine reads by one of `MISREAD`; return `folder`."""
+    folder.mkdir()
+    config = json.loads((head / "config.json").read_text(encoding="utf-8")) | MISREAD[mistake]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tensors = load_file(head / "model.safetensors")
+    if not MISREAD[mistake]:
+        tensors.pop("embed_tokens.weight", None)
+    save_file(tensors, folder / "model.safetensors")
     return folder

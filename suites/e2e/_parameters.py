@@ -217,11 +217,17 @@ def check_tokens(model: ReferenceModel, request: GenerationRequest, result: Gene
                 raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=details))
         else:
             inside = is_possible(row, request, token) or is_possible(row, request, token, slack())
-            require(inside, f"{where}, outside of its min-p, top-k or top-p")
+            require(inside, f"{where}, outside of its {limits_of(request)}")
         if best != rows[i].argmax() or not request.greedy:
             changed.append(i)
     _check_end(request, result, stops, what)
     return changed
+
+
+def limits_of(request: GenerationRequest) -> str:
+    """Return the limits that a sampled request has, in words."""
+    limits = {"min_p": request.min_p > 0, "top_k": request.top_k > 0, "top_p": request.top_p < 1}
+    return " or ".join(f"{name} of {getattr(request, name):g}" for name, has in limits.items() if has)
 
 
 MISCOUNTS: dict[str, str] = {

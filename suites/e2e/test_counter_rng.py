@@ -114,7 +114,8 @@ def test_parallel_drafts_have_numbers_of_their_own(load: Load, prompts: Any, see
         for step in result.steps:
             drafts = result.token_ids[place : place + step.accepted]
             most = max(map(drafts.count, drafts), default=0)
-            require(most < 4, f"request {n}: a step of drafts {list(drafts)} has a token {most} times", Kind.LAW)
+            told = f"request {n}: a step of drafts {list(drafts)} has a token {most} times"
+            require(most < 4, f"{told}, as if its drafts had one random number", Kind.LAW)
             whole += len(drafts) == 8
             place += step.accepted + 1
     if not whole:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,12 @@ import pytest
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationRequest, Generator
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive, Mismatch
+from verispec.run.record import FAULT
 from verispec.suites.e2e._configured import save_configured
 from verispec.suites.e2e._drafts import judge_by_any, judge_chains, judge_drafts, judge_of
-from verispec.suites.e2e._head import save_own_head
+from verispec.suites.e2e._head import MISREAD, save_misread, save_own_head
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
     greedy_texts,
@@ -230,18 +233,19 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, draft: str) -> No
 
 
 @case("GEN-14", draft="eagle3 speculators k=3", reach=REACH)
-def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own_head: Path) -> None:
+def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own_head: Path, tmp_path: Path) -> None:
     """The head has an embedding and auxiliary layers of its own, and takes its residual behind its norm.
 
     That place of the residual is speculators' default.
     """
-    check_drafts(load("eagle3 speculators k=3", drafter=own_head), longer(prompts), reference_head(own_head, TARGET), 1)
+    check_head(load("eagle3 speculators k=3", drafter=own_head), longer(prompts), own_head, tmp_path)
 
 
 @case("GEN-14", draft="eagle3 speculators k=3", check="residual before the norm", reach=REACH)
-def test_a_head_takes_its_residual_where_its_configuration_says(load: Load, prompts: Any) -> None:
+def test_a_head_takes_its_residual_where_its_configuration_says(load: Load, prompts: Any, tmp_path: Path) -> None:
     """A field of the configuration that is false counts too, although vLLM takes an absent one for true."""
-    check_drafts(load("eagle3 speculators k=3"), longer(prompts), *judge_of("eagle3 speculators k=3", TARGET))
+    folder = fixtures.model(DRAFTERS["eagle3 speculators"])
+    check_head(load("eagle3 speculators k=3"), longer(prompts), folder, tmp_path)
 
 
 @case(
@@ -303,9 +307,34 @@ def longer(prompts: Any) -> list[tuple[int, ...]]:
 
 def check_drafts(generator: Generator, prompts: Any, judge: ReferenceModel, depth: int) -> None:
     """Compare the first `depth` drafts of every step with the drafter's own."""
-    results = stepped(generator, greedy(prompts, LENGTH))
+    check_steps(stepped(generator, greedy(prompts, LENGTH)), prompts, judge, depth)
+
+
+def check_steps(results: Sequence[GenerationResult], prompts: Any, judge: ReferenceModel, depth: int) -> None:
+    """Compare the first `depth` drafts of every step of the results with the drafter's own."""
     judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(prompts, results, strict=True))
     require(judged > 0, "no step had a draft")
+
+
+def misread_as(results: Sequence[GenerationResult], prompts: Any, head: Path, folder: Path) -> str:
+    """Return the first of `MISREAD` by which all first drafts are the head's own; empty if none is."""
+    for n, mistake in enumerate(MISREAD):
+        with suppress(Mismatch):
+            check_steps(results, prompts, reference_head(save_misread(head, folder / str(n), mistake), TARGET), 1)
+            return mistake
+    return ""
+
+
+def check_head(generator: Generator, prompts: Any, head: Path, folder: Path) -> None:
+    """Compare the first draft of every step with the head's own; a failure says how the head was misread, if it was."""
+    results = stepped(generator, greedy(prompts, LENGTH))
+    try:
+        check_steps(results, prompts, reference_head(head, TARGET), 1)
+    except Mismatch as mismatch:
+        if not (told := misread_as(results, prompts, head, folder)):
+            raise
+        message, details = f"{mismatch.failure.message}; all drafts are as if {told}", mismatch.failure.details
+        raise Mismatch(replace(mismatch.failure, message=message, details={**details, FAULT: told})) from mismatch
 
 
 @case(

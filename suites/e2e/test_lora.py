@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Mismatch
-from verispec.suites.e2e._adapted import Adapted, save_adapted
+from verispec.suites.e2e._adapted import Adapted, save_adapted, with_other_scale
 from verispec.suites.e2e._logprobs import check_batch
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require_accepted_drafts
@@ -49,16 +50,19 @@ def test_every_request_has_its_adapter(
 def judge(adapted: Adapted, request: GenerationRequest, result: GenerationResult, what: str) -> None:
     """Check a greedy text; a failure says whose text it is, if it is that of another adapter, or of none."""
 
-    def mismatch_of(adapter: int | None) -> Mismatch | None:
+    def mismatch_of(model: Path) -> Mismatch | None:
         try:
-            reference_model(adapted.merged[adapter]).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+            reference_model(model).judge_greedy(request.prompt_token_ids, result.token_ids, what)
         except Mismatch as mismatch:
             return mismatch
         return None
 
-    if (mismatch := mismatch_of(request.lora_adapter)) is None:
+    own = request.lora_adapter
+    if (mismatch := mismatch_of(adapted.merged[own])) is None:
         return
-    owner = next((named(other) for other in adapted.merged if mismatch_of(other) is None), None)
+    owner = next((named(other) for other, model in adapted.merged.items() if mismatch_of(model) is None), None)
+    if owner is None and own is not None and mismatch_of(with_other_scale(adapted, own)) is None:
+        owner = f"{named(own)} with the other rule of scales: use_rslora is misread"
     told = "" if owner is None else f"; the text is that of {owner}"
     raise Mismatch(replace(mismatch.failure, message=f"{mismatch.failure.message}{told}"))
 

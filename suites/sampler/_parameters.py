@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +61,9 @@ class Step:
         drops: penalty of `NO_PENALTY` that is ignored where a request has others too.
         words: part of a bad word that counts where it is wrong: "last" for its last two tokens, "one" for words of
             one token alone, "any" for its last token whatever stands before it.
-        counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone.
+        counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone,
+            "prompt" for those of the prompt too, in presence and frequency penalties.
+        order: "bias" if the logit bias is added after the penalties, which is wrong.
     """
 
     batch: SamplerBatch
@@ -71,6 +74,7 @@ class Step:
     drops: str = ""
     words: str = ""
     counts: str = ""
+    order: str = ""
 
     def row(self, b: int, j: int, processors: bool = True) -> Array:
         """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
@@ -82,7 +86,13 @@ class Step:
         if not is_processed:
             return logits
         context = with_words(without(self.contexts[b], self.drops), self.words)
-        return processed_row(logits, *counted(context, output, self.counts), j)
+        late: Mapping[int, float] = {}
+        if self.order == "bias":
+            late, context = context.params.logit_bias, without_bias(context)
+        row = processed_row(logits, *counted(context, output, self.counts), j)
+        for token, bias in late.items():
+            row[token] += bias
+        return row - of_prompt(context, output, len(row)) if self.counts == "prompt" else row
 
     def law(self, b: int, j: int) -> Array:
         """Return the distribution [V] of a sampled token at row j of request b."""
@@ -105,6 +115,19 @@ def without(context: RequestContext, penalty: str) -> RequestContext:
         return context
     changed: dict[str, Any] = {penalty: NO_PENALTY[penalty]}
     return replace(context, params=replace(context.params, **changed))
+
+
+def without_bias(context: RequestContext) -> RequestContext:
+    """Return `context` without a logit bias."""
+    return replace(context, params=replace(context.params, logit_bias={}))
+
+
+def of_prompt(context: RequestContext, drafts: Sequence[int], vocab: int) -> Array:
+    """Return the further penalties [V] by presence and frequency if the prompt counts as output too."""
+    params, output, more = context.params, {*context.output_token_ids, *drafts}, np.zeros(vocab)
+    for token, count in Counter(params.prompt_token_ids).items():
+        more[token] = params.frequency_penalty * count + (0.0 if token in output else params.presence_penalty)
+    return more
 
 
 def with_words(context: RequestContext, words: str) -> RequestContext:
@@ -335,8 +358,14 @@ FAULTS: dict[str, dict[str, str]] = {
     "bad words of several tokens are ignored": {"words": "one"},
     "the last token alone counts as output": {"counts": "last"},
     "drafts alone count as output": {"counts": "drafts"},
+    "presence and frequency penalties count the prompt as output": {"counts": "prompt"},
+    "the logit bias is added after the penalties": {"order": "bias"},
 }
 """Faults of a sampler in words, each with the fields of a `Step` that has it."""
+
+
+OR = " or "
+"""Joins faults that explain the same tokens."""
 
 
 def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:
@@ -352,7 +381,7 @@ def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:
         ruled = [(greedy_by_rule(replace(step, **fields), b), list(tokens[b])) for b in greedy]  # type: ignore[arg-type]
         if all(found is None or found[0] == got for found, got in ruled) and any(found for found, _ in ruled):
             faults.append(fault)
-    return " or ".join(faults)
+    return OR.join(faults)
 
 
 Law = Callable[[Step, int, int], Array]

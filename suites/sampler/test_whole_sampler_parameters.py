@@ -24,6 +24,7 @@ from verispec.suites.sampler._parameters import (
     COUNTS,
     LONG_VOCAB,
     MASKS,
+    OR,
     PENALTIES,
     WRONG,
     Step,
@@ -84,21 +85,33 @@ def check_greedy(
     Raises `Inconclusive` when the parameter changed no token behind an accepted draft.
     """
     heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
+
+    def further() -> Step:
+        if parameter == "long bad words":
+            return long_words_step(rng, draft, heat)
+        return random_step(rng, parameter, draft, heat, vocab=LONG_VOCAB if is_long else 32, is_long=is_long)
+
     behind = 0
     for done in range(MOST_ROUNDS):
         if behind and done >= ROUNDS:
             break
-        if parameter == "long bad words":
-            step = long_words_step(rng, draft, heat)
-        else:
-            step = random_step(rng, parameter, draft, heat, vocab=LONG_VOCAB if is_long else 32, is_long=is_long)
-        behind += check_step(sampler, step, parameter, is_long=is_long)
+        behind += check_step(sampler, further(), parameter, is_long=is_long, further=further)
     if not behind:
         raise Inconclusive(f"{parameter} changed no token behind an accepted draft")
 
 
-def check_step(sampler: SamplerUnderTest, step: Step, parameter: str, *, is_long: bool = False) -> int:
-    """Check the greedy requests of a step; returns how many had a token changed behind an accepted draft."""
+def check_step(
+    sampler: SamplerUnderTest,
+    step: Step,
+    parameter: str,
+    *,
+    is_long: bool = False,
+    further: Callable[[], Step] | None = None,
+) -> int:
+    """Check the greedy requests of a step; returns how many had a token changed behind an accepted draft.
+
+    Several faults that explain a wrong step are distinguished by `further` steps.
+    """
     tokens = sampler.process_and_verify(step.batch, step.contexts).tokens
     behind = 0
     for b in np.flatnonzero(step.batch.temperature.numpy() == 0).tolist():
@@ -113,11 +126,27 @@ def check_step(sampler: SamplerUnderTest, step: Step, parameter: str, *, is_long
             given = f"drafts {drafts}{' after a long output' if is_long else ''}{limit_of(step.contexts[b])}"
             message = f"{what} emitted {tokens[b]}, expected {expected} ({given})"
             # A number that is cut shows in few rows of a long output, as if it were ignored there.
-            if not is_long and (fault := fault_of(step, tokens)):
+            if not is_long and (fault := told_apart(sampler, fault_of(step, tokens), further)):
                 message, details = f"{fault}: {message}", {**details, FAULT: fault}
             raise Mismatch(Failure(Kind.VALUE, message, details=details))
         behind += any(j > 0 for j in changed) if b in step.special else 0
     return behind
+
+
+FURTHER = 12
+"""Further steps at most that tell faults apart."""
+
+
+def told_apart(sampler: SamplerUnderTest, fault: str, further: Callable[[], Step] | None) -> str:
+    """Return those of the faults in `fault` that explain further steps too; empty if none does."""
+    faults = fault.split(OR)
+    for _ in range(FURTHER):
+        if further is None or len(faults) < 2:
+            break
+        step = further()
+        told = fault_of(step, sampler.process_and_verify(step.batch, step.contexts).tokens).split(OR)
+        faults = [name for name in faults if name in told]
+    return OR.join(faults)
 
 
 TOGETHER = (*MASKS, "logit bias", "penalties")
@@ -142,8 +171,11 @@ def test_every_two_parameters_combine(sampler: SamplerUnderTest, seed: int, batc
     heat = np.where(np.arange(len(COUNTS)) % 3 == 0, 0.8, 0.0) if batch == "mixed" else 0.0
 
     def check_together(parameters: tuple[str, ...]) -> None:
+        def further() -> Step:
+            return pairs_step(rng, parameters, draft, heat)
+
         for _ in range(PAIR_ROUNDS):
-            check_step(sampler, pairs_step(rng, parameters, draft, heat), AND.join(parameters))
+            check_step(sampler, further(), AND.join(parameters), further=further)
 
     @functools.cache
     def is_wrong_alone(parameter: str) -> bool:

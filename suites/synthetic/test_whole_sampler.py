@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -14,11 +15,12 @@ import torch
 from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch, rows_of, target_distribution
 from verispec.engines import Engine, UnsupportedCall
-from verispec.engines.protocol.sampling import Draws, SamplerBatch
+from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import binomial_tail
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.trial import Trial
+from verispec.run.record import FAULT
 
 REACH = "rejection_sample_method=synthetic is an accepted configuration"
 BATCHES = ["all greedy", "all sampled", "mixed"]
@@ -184,7 +186,13 @@ def test_tokens_follow_from_rates_and_random_numbers(
             if float(step.temperature[b]) == 0:
                 check_last(tokens, {greedy_token(step, b, len(tokens) - 1)}, f"greedy request {b}")
             elif draws is not None:
-                judged += check_numbers(step, b, tokens, draws, schedule)
+                try:
+                    judged += check_numbers(step, b, tokens, draws, schedule)
+                except Mismatch as mismatch:
+                    if not (fault := misread_heat(step, trace, schedule)):
+                        raise
+                    message = f"{mismatch.failure.message}; the tokens of all requests are as if {fault}"
+                    raise Mismatch(replace(mismatch.failure, message=message, details={FAULT: fault})) from mismatch
     if batch != "all greedy" and judged < 10:
         raise Inconclusive(f"only {judged} requests reported their random numbers and had no near tie")
 
@@ -261,6 +269,22 @@ def check_numbers(step: SamplerBatch, b: int, tokens: list[int], draws: Draws, s
     winners = {int(token) for law in laws for token in leaders(law / noise.double().numpy())}
     check_last(tokens, winners, f"sampled request {b} after {accepted} accepted drafts")
     return True
+
+
+HEATS = {"the temperature counted twice": 2, "the temperature did not count": 0}
+"""Mistakes in words, with the power of the temperature that they divide by."""
+
+
+def misread_heat(step: SamplerBatch, trace: Trace, schedule: Sequence[float]) -> str:
+    """Return those of `HEATS` that give every sampled request its tokens; empty if none does."""
+    sampled = [(b, draws) for b, draws in enumerate(trace.draws) if draws is not None and step.temperature[b] > 0]
+    faults = []
+    for fault, power in HEATS.items():
+        other = replace(step, temperature=torch.where(step.temperature > 0, step.temperature**power, 0.0))
+        with suppress(Mismatch):
+            judged = [check_numbers(other, b, trace.tokens[b], draws, schedule) for b, draws in sampled]
+            faults += [fault] * any(judged)
+    return " or ".join(faults)
 
 
 def leaders(scores: Any) -> Any:

@@ -18,7 +18,7 @@ from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
 from verispec.run.record import FAULT
 from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler._noise_rule import MISTAKES, by_rule, mistake_of
-from verispec.suites.sampler._parameters import FAULTS, fault_of, greedy_by_rule, random_step
+from verispec.suites.sampler._parameters import AND, FAULTS, fault_of, greedy_by_rule, random_step
 from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
 
 TIES = np.array([[3.0, 2.0, 2.0, 2.0, 1.0, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]], dtype=np.float32)
@@ -85,8 +85,15 @@ SAMPLERS = {
     ("words", "one"): "bad words of several tokens are ignored",
     ("counts", "last"): "the last token alone counts as output",
     ("counts", "drafts"): "drafts alone count as output",
+    ("counts", "prompt"): "presence and frequency penalties count the prompt as output",
+    ("order", "bias"): "the logit bias is added after the penalties",
 }
-PARAMETERS = {"drops": ("penalties", 60), "words": ("bad words", 24), "counts": ("penalties", 24)}
+PARAMETERS = {
+    "drops": ("penalties", 60),
+    "words": ("bad words", 24),
+    "counts": ("penalties", 24),
+    "order": (AND.join(("logit bias", "penalties")), 24),
+}
 """Parameter and number of steps that show a fault, by the field of a `Step`; others show by "min tokens" in twelve."""
 
 

@@ -16,6 +16,8 @@ from verispec.suites.sampler._calls import BatchShape, make
 
 SEEDS = range(12)
 SHAPES = (BatchShape(), BatchShape(counts=(3, 1, 5, 3), vocab=48, temperature=0.7), BatchShape(vocab=32, draft=False))
+LONG = BatchShape(counts=(9,) * 20, vocab=8)
+"""Chains and trees in which several drafts of a request are decided."""
 OF_NUMBERS = {
     "acceptance had the number by which a token is drawn": "probabilistic_rejection",
     "every candidate of a draw were tested by the number of the first": "verify_draft_logits",
@@ -30,6 +32,12 @@ def inputs_of(op: str, seed: int, shape: BatchShape) -> dict[str, Any]:
     under_test = OpUnderTest(contracts.load(op), lambda **arguments: None)
     call = make(op, seed, shape)
     inputs, _ = under_test.call(call.values, shapes=call.shapes)
+    if op == "expand_batch_to_tokens":  # integers that a float of 64 bits does not tell from the one to be replaced
+        wide = 2**53 + np.arange(len(inputs["input_ptr"])) % 3
+        output = np.full(len(inputs["output_ptr"]), -7)
+        return {**inputs, "input_ptr": wide, "output_ptr": output, "replace_from": 2**53}
+    if op == "verify_tree_sampled":
+        return {**inputs, "WITHOUT_REPLACEMENT": True}
     return inputs
 
 
@@ -66,7 +74,7 @@ def test_a_mistake_with_numbers_has_its_name(mistake: str) -> None:
 def test_a_mistake_of_an_op_has_its_name(op: str, mistake: str) -> None:
     named: set[str] = set()
     for seed in SEEDS:
-        for shape in (*SHAPES, BatchShape(synthetic=True)):
+        for shape in (*SHAPES, LONG, BatchShape(synthetic=True)):
             named |= told(op, inputs_of(op, seed, shape), MISTAKES[op][mistake])
             if mistake in named:
                 return

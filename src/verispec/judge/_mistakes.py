@@ -17,7 +17,7 @@ import numpy as np
 from verispec.judge._compare import Array, Compare, exact
 from verispec.reference import oracle
 from verispec.reference.oracle import _fused, philox
-from verispec.reference.oracle._tree import children, draw, walk, weights
+from verispec.reference.oracle._tree import children, draw, power_of_two, total, walk, weights
 from verispec.reference.oracle.philox import WORD, Draw
 
 Inputs = Mapping[str, Any]
@@ -250,6 +250,56 @@ def _last_sibling_alone(op: str, inputs: Inputs) -> Outputs:
     return walk(tokens, path, counts, given["retrieve_index"], step)
 
 
+def _kept_weight(op: str, inputs: Inputs) -> Outputs | None:
+    if inputs["draft_probs"] is None or not inputs["WITHOUT_REPLACEMENT"]:
+        return None
+    given = dict(inputs)
+    vocab, places, request, q_sum = given["target_probs"].shape[2], len(given["predicts"]), -1, 1.0
+
+    def step(b: int, node: int, place: int, is_full: bool) -> tuple[int | None, int]:
+        nonlocal request, q_sum
+        if b != request:
+            request, q_sum = b, 1.0
+        p, p_sum, q = weights(given["target_probs"][b, node]), 1.0, weights(given["draft_probs"][b, node])
+        links = given["retrieve_next_token"][b, node], given["retrieve_next_sibling"][b]
+        for child in () if is_full else children(*links):
+            token = int(given["candidates"][b, child])
+            if not (0 <= token < vocab and 0 <= given["retrieve_index"][b, child] < places and q[token] > 0):
+                continue
+            if np.float64(given["uniform_samples"][b, child]) * (p_sum * q[token]) < q_sum * p[token]:
+                return child, token
+            left = np.maximum(q_sum * p - p_sum * q, 0.0)
+            if not total(left) > 0:
+                break
+            scale = power_of_two(total(left))
+            p, p_sum = left * scale, total(left) * scale
+            q[token] = 0.0
+            scale = power_of_two(total(q))
+            q, q_sum = q * scale, total(q) * scale
+        return None, draw(p, given["uniform_samples_for_final_sampling"][b])
+
+    tokens, path, counts = given["predicts"], given["accept_index"], given["accept_token_num"]
+    return walk(tokens, path, counts, given["retrieve_index"], step)
+
+
+def _whole_blocks(op: str, inputs: Inputs) -> Outputs | None:
+    outputs, size = run(op, inputs), inputs["BLOCK_SIZE"]
+    draft = inputs["draft_logits"]
+    width = inputs["target_logits"].shape[1]
+    whole = (width if draft is None else min(width, draft.shape[2])) // size
+    for name in ("local_max", "local_argmax"):
+        outputs[name][:, whole:] = inputs[name][:, whole:]
+    return outputs
+
+
+def _compared_wide(op: str, inputs: Inputs) -> Outputs | None:
+    given, wanted = inputs["input_ptr"], inputs["replace_from"]
+    if given.dtype.kind != "i":
+        return None
+    same = np.array(int(wanted), given.dtype) if float(wanted).is_integer() else given
+    return run(op, inputs, input_ptr=np.where(given.astype(np.float64) == float(wanted), same, given))
+
+
 def _same_rates(rates: Array) -> Array:
     return np.full_like(rates, rates[0]) if len(rates) else rates
 
@@ -264,6 +314,8 @@ MISTAKES: dict[str, dict[str, Rule]] = {
         "top_k did not count": without("k"),
         "top_p did not count": without("p"),
     },
+    "expand_batch_to_tokens": {"integers were compared with replace_from as floats of 64 bits": _compared_wide},
+    "gather_draft_logits_and_target_argmax": {"a last block that is not whole were left out": _whole_blocks},
     "gumbel_sample": _HEAT,
     "probabilistic_rejection": _HEAT,
     "rejection_greedy_sample": _RATES,
@@ -275,6 +327,7 @@ MISTAKES: dict[str, dict[str, Rule]] = {
     },
     "verify_draft_logits": {**_HEAT, **_TOP},
     "verify_one_hot": {**_HEAT, **_TOP},
+    "verify_tree_sampled": {"the sum of q without rejected drafts were kept for the next node": _kept_weight},
     "verify_tree_typical": {
         "the probabilities of rejected siblings were not added up": _last_sibling_alone,
         "threshold_single did not count": having("threshold_single", lambda _: float("inf")),
