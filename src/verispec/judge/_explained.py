@@ -266,7 +266,7 @@ def _of_values(tensor: Tensor, value: Array) -> Iterator[tuple[str, dict[str, An
                 cut = np.floor(value.astype(np.float64) * 2.0**bits) / 2.0**bits
                 yield f"{name} had {bits} bits behind the point", {name: cut.astype(value.dtype)}
             for end, way in ((np.inf, "larger"), (-np.inf, "smaller")):
-                moved = np.nextafter(value, value.dtype.type(end))
+                moved = np.where(value == 0, value, np.nextafter(value, value.dtype.type(end)))  # 0 has a meaning
                 yield f"{name} were {way} by its last bit: an equality is decided otherwise", {name: moved}
     elif value.dtype.kind == "i":
         for bits in (16, 8):
