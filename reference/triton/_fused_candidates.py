@@ -103,7 +103,7 @@ def list_candidates(
     hole = tl.full((), -1, tl.int64)
     if KIND == ONE_HOT:  # noqa: SIM102 -- decided when the kernel is compiled
         if is_residual:
-            tile = load_tile_of(target, row, None, rejected, is_residual, vocabulary)
+            tile = load_tile_of(target, row, None, rejected, vocabulary)
             masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
     pool = cumulative(masses, TILES)
     seed = tl.load(requests.seed + state)
@@ -292,7 +292,7 @@ def draw_limited(
     hole = tl.full((), -1, tl.int64)
     if KIND == ONE_HOT:  # noqa: SIM102 -- decided when the kernel is compiled
         if is_residual:
-            tile = load_tile_of(target, row, limit, rejected, is_residual, vocabulary)
+            tile = load_tile_of(target, row, limit, rejected, vocabulary)
             masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
     pool = cumulative(masses, TILES)
     seed = tl.load(requests.seed + state)
@@ -336,7 +336,7 @@ def draw_limited(
                 hole = tl.full((), -1, tl.int64)
                 if KIND == ONE_HOT:  # noqa: SIM102
                     if is_residual:
-                        tile = load_tile_of(target, row, kept_limit, rejected, is_residual, vocabulary)
+                        tile = load_tile_of(target, row, kept_limit, rejected, vocabulary)
                         masses, hole = without_draft(masses, tile, rejected, is_residual, top, scale, TILES)
             tokens = draw(cumulative(masses, TILES), u, target, row, kept_limit, hole, top, scale, vocabulary, TILES)
             token = tl.max(tokens, axis=0)

@@ -203,10 +203,10 @@ def draw_residual(
 
 
 @triton.jit
-def load_tile_of(target, row, limit, token, mask, vocabulary):
-    """Ids and logits of the tile of a token, [TILE]; minus infinity where the mask is False."""
+def load_tile_of(target, row, limit, token, end):
+    """Ids and logits of the tile of a token, [TILE]; minus infinity from the id `end` on."""
     ids = token // TILE * TILE + tl.arange(0, TILE)
-    x = load_row(target, row, ids, mask & (ids < vocabulary))
+    x = load_row(target, row, ids, ids < end)
     if limit is not None:
         x = kept(x, ids, limit[0], limit[1])
     return ids, x
@@ -274,8 +274,9 @@ def finish(
             pos = tl.load(requests.pos + row)
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
             is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
-            # Before what waits for the tiles.
-            tile = load_tile_of(target, row, None, rejected, is_residual & (KIND == ONE_HOT), vocabulary)
+            if KIND == ONE_HOT:
+                # Before what waits for the tiles.
+                tile = load_tile_of(target, row, None, rejected, tl.where(is_residual, vocabulary, 0))
             u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
             sums, tops = tiles
             masses = (sums * weights_of(tops, top, scale)).to(tl.float64)
