@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -17,13 +18,19 @@ TIMEOUT = 60.0
 MAX_CRASHES = 5
 """Crashes and hangs after which the run stops: an engine that hangs everywhere costs five minutes."""
 
+PROCESSES = min(2, os.cpu_count() or 1)
+"""Worker processes: with two, half of the time is left but for the start."""
+
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def smoke(
     engine: t.EngineOption = None,
-    processes: t.ProcessesOption = None,
+    processes: Annotated[
+        int,
+        typer.Option("-n", min=1, help="Worker processes (default: 2, as far as there are cores).", show_default=False),
+    ] = PROCESSES,
     seed: t.SeedOption = None,
     device: t.DeviceOption = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per case.")] = TIMEOUT,
