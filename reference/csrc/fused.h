@@ -91,7 +91,7 @@ class RowView {
   // The logits of a block: where they are, or widened into `buffer`.
   const float* block(int64_t block, float* buffer) const { return read(block * kBlock, block_size(block), buffer); }
 
-  // Whether `read` needs no buffer.
+  // True if `read` needs no buffer.
   bool is_plain() const { return stride_ == 1 && type_ == Type::float32; }
 
   // The same for n logits.

@@ -138,13 +138,19 @@ FURTHER = 12
 
 
 def told_apart(sampler: SamplerUnderTest, fault: str, further: Callable[[], Step] | None) -> str:
-    """Return those of the faults in `fault` that explain further steps too; empty if none does."""
+    """Return those of the faults in `fault` that explain further steps too; empty if none does.
+
+    A further step that the engine refuses or fails tells nothing: the step before is the failure.
+    """
     faults = fault.split(OR)
     for _ in range(FURTHER):
         if further is None or len(faults) < 2:
             break
         step = further()
-        told = fault_of(step, sampler.process_and_verify(step.batch, step.contexts).tokens).split(OR)
+        try:
+            told = fault_of(step, sampler.process_and_verify(step.batch, step.contexts).tokens).split(OR)
+        except (Mismatch, UnsupportedCall):
+            break
         faults = [name for name in faults if name in told]
     return OR.join(faults)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ import torch
 from wrong_offsets import OP, without_strides
 
 from verispec.cases.sampling import random_sampler_batch
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
-from verispec.judge import Mismatch, OpUnderTest
+from verispec.judge import Failure, Kind, Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
 from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
 from verispec.run.record import FAULT
@@ -20,6 +22,7 @@ from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler._noise_rule import MISTAKES, by_rule, mistake_of
 from verispec.suites.sampler._parameters import AND, FAULTS, fault_of, greedy_by_rule, random_step
 from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
+from verispec.suites.sampler.test_whole_sampler_parameters import told_apart
 
 TIES = np.array([[3.0, 2.0, 2.0, 2.0, 1.0, 0.0], [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]], dtype=np.float32)
 
@@ -159,3 +162,15 @@ def test_pairs_of_axes_name_strides_where_dense_tensors_pass(kernel: Any, fault:
 
 def test_the_name_is_that_of_the_clauses_on_layouts() -> None:
     assert every_op.STRIDES in {clause.fault for name in contracts.names() for clause in contracts.load(name).clauses}
+
+
+@pytest.mark.parametrize("error", [UnsupportedCall("no min-p"), Mismatch(Failure(Kind.RAISED, "no"))])
+def test_a_refused_further_step_leaves_the_failure(error: Exception) -> None:
+    """Else a case that has failed would end as refused."""
+
+    def refuse(*_: Any) -> Any:
+        raise error
+
+    sampler: Any = SimpleNamespace(process_and_verify=refuse)
+    step: Any = SimpleNamespace(batch=None, contexts=None)
+    assert told_apart(sampler, "one or another", lambda: step) == "one or another"

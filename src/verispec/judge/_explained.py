@@ -131,7 +131,7 @@ def _is_of(failure: Failure, known: Failure) -> bool:
     )  # fmt: skip
 
 
-# Which mistake
+# Mistakes
 
 
 def mistakes(compared: ComparedCall) -> list[str]:
@@ -318,7 +318,7 @@ def _of_pairs(contract: Contract, inputs: Values) -> Iterator[tuple[str, dict[st
                     yield text, {one.name: np.asarray(np.where(alike, b, a), a.dtype)}
 
 
-# Where
+# Places
 
 
 def places(compared: ComparedCall) -> list[str]:
