@@ -2,7 +2,7 @@
 
     python tools/false_alarms.py --seeds 0-199 --only "sampler/*:ANY-*" -n 16
 
-`--statistical` chooses the cases of ``verispec certify``; everything else is as in a run. The `-n` processes take one
+`--statistical` chooses the cases of ``verispec certify``, `--others` all but these; everything else is as in a run. The `-n` processes take one
 case after the other, seed by seed: few seeds are incomplete when the time is over. Prints one JSON object per alarm,
 then the number of cases, alarms and whole seeds. Ends with 1 after an alarm.
 """
@@ -23,7 +23,9 @@ from pathlib import Path
 import pytest
 
 from verispec import pytest_plugin
+from verispec.cases import selects
 from verispec.cli.certify import statistical_cases
+from verispec.run.items import CASE
 from verispec.run.plan import suites_folder
 
 GOOD = ("pass", "unsupported", "inconclusive")
@@ -32,8 +34,8 @@ GOOD = ("pass", "unsupported", "inconclusive")
 class ManySeeds:
     """The pytest side: every item once per seed, instead of pytest's own loop."""
 
-    def __init__(self, seeds: Sequence[int], processes: int, seconds: float) -> None:
-        self._seeds, self._processes = seeds, processes
+    def __init__(self, seeds: Sequence[int], processes: int, seconds: float, without: Sequence[str]) -> None:
+        self._seeds, self._processes, self._without = seeds, processes, without
         self._until = time.monotonic() + seconds
         self._taken = multiprocessing.get_context("fork").Value("q", 0)
         self.counts: Counter[str] = Counter()
@@ -43,6 +45,9 @@ class ManySeeds:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Fork the processes and gather their results."""
+        session.items[:] = [
+            item for item in session.items if not any(selects(each, str(item.stash[CASE])) for each in self._without)
+        ]
         if not session.items:
             raise pytest.UsageError("no case matches --only")
         reading, writing = os.pipe()
@@ -102,13 +107,17 @@ def main() -> None:
     parser.add_argument("--device", default="", help="cpu or cuda; the engine's own choice if omitted")
     parser.add_argument("--suite", default="sampler", help="folder of suites, or a file in it")
     parser.add_argument("--only", action="append", default=[], help="case id, prefix or pattern")
-    parser.add_argument("--statistical", action="store_true", help="cases of verispec certify, of all suites")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--statistical", action="store_true", help="cases of verispec certify, of all suites")
+    which.add_argument("--others", action="store_true", help="all other cases, of all suites")
     parser.add_argument("--seeds", default="0-199", help="FIRST-LAST")
     parser.add_argument("--seconds", type=float, default=1e9, help="start no case after this time")
     parser.add_argument("-n", type=int, default=1, help="processes")
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
-    plugin = ManySeeds(range(int(first), int(last or first) + 1), given.n, given.seconds)
+    statistical = statistical_cases(given.engine)
+    seeds = range(int(first), int(last or first) + 1)
+    plugin = ManySeeds(seeds, given.n, given.seconds, without=statistical * given.others)
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     root = suites_folder()
     options = [
@@ -122,8 +131,8 @@ def main() -> None:
         "no:warnings",
         "--capture=no",
     ]
-    only = [*given.only, *statistical_cases(given.engine) * given.statistical]
-    suite = root if given.statistical else root / Path(given.suite)
+    only = [*given.only, *statistical * given.statistical]
+    suite = root if given.statistical or given.others else root / Path(given.suite)
     options += [
         f"--engine={given.engine}",
         *[f"--device={given.device}"] * bool(given.device),
