@@ -278,7 +278,11 @@ struct Sampling {
     const int64_t k = top_k ? top_k->get(state) : 0;
     return k > 0 && k < vocabulary ? k : 0;
   }
-  double p(int64_t state) const { return top_p ? top_p->get(state) : 1.0; }
+  // 0, which keeps one token, for all that keeps no more.
+  double p(int64_t state) const {
+    const double p = top_p ? top_p->get(state) : 1.0;
+    return p > 0 ? p : 0;
+  }
   RowNumbers numbers(int64_t state, int64_t row, int64_t step) const { return {seed.get(state), pos.get(row), step}; }
 };
 

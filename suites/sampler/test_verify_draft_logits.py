@@ -204,6 +204,14 @@ def test_top_p_late_in_a_long_chain(op: OpUnderTest, engine: Engine, seed: int) 
     verify(op, requests, **limits(requests, p=0.5))
 
 
+@case("VDL-5", check="top-p of 0 and less", vocab=[37, 8193])
+def test_top_p_that_keeps_one_token(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """Two thirds of the drafts are the token that is kept, which passes for certain."""
+    requests = drafted(seed, "ragged", vocab, temperature=1.3)
+    draft_at_limit(requests, np.resize([1, 1, 0], len(requests.temperature)))
+    verify(op, requests, **limits(requests, p=[0.0, -0.5, -2.0, -float("inf")]))
+
+
 @case("VDL-5", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
 def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
     requests = drafted(seed, "wide", 20_011, temperature=1.0)

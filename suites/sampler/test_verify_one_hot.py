@@ -144,6 +144,14 @@ def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
     verify(op, requests, **limits(requests, p=float(p)))
 
 
+@case("VOH-4", check="top-p of 0 and less", vocab=[37, 8193])
+def test_top_p_that_keeps_one_token(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """Two thirds of the drafts are the token that is kept, which passes for certain."""
+    requests = one_hot(seed, "ragged", vocab, temperature=1.3)
+    draft_at_limit(requests, np.resize([1, 1, 0], len(requests.temperature)))
+    verify(op, requests, **limits(requests, p=[0.0, -0.5, -2.0, -float("inf")]))
+
+
 @case("VOH-4", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
 def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
     requests = one_hot(seed, "wide", 20_011, temperature=1.0)
