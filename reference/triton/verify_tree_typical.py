@@ -144,7 +144,8 @@ def verify_tree_typical(
     if requests == 0 or nodes == 0:
         return
     thresholds = torch.empty(2, dtype=torch.float64, device=target_probs.device)
-    thresholds[0], thresholds[1] = threshold_single, max(threshold_acc, 1e-9)
+    for place, threshold in enumerate((threshold_single, max(threshold_acc, 1e-9))):
+        thresholds[place].fill_(threshold)  # an assignment would wait for the GPU
     _typical_kernel[(requests,)](
         predicts,
         predicts.stride(0),
