@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from verispec.judge import Kind
+from verispec.cases.batches import random_batch
+from verispec.judge import Kind, Mismatch, OpUnderTest, explained
+from verispec.reference import contracts, cpu
 from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps
 from verispec.report.separation import separation
 from verispec.report.text import facts
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import FAULT, Record
+from verispec.run.record import AS_IF, FAULT, Record
+from verispec.suites.sampler._rejection import random_arguments
 
 OP = "sampler/rejection_random_sample"
 
@@ -270,6 +274,63 @@ def test_the_smallest_case_is_the_one_to_reproduce() -> None:
     records = [failing(f"{OP}:RRS-1:b={b};k={k}") for b, k in ((257, 1), (2, 3), (3, 1))]
     (cause,) = fold(records)
     assert cause.case == f"{OP}:RRS-1:b=3;k=1"
+
+
+MISREAD = "the values are wrong (as if x were read one row before)"
+CHANCE = "the values are wrong (as if k were None, or p were None)"
+RIGHT = passing(*(f"{OP}:RRS-{n}:k=1" for n in range(2, 9)))
+
+
+def first(*records: Record) -> str:
+    """Return the parameters of the case that the only cause leads with."""
+    (cause,) = fold([*records, *RIGHT])
+    return cause.case.split(":", 2)[-1]
+
+
+def of_size(k: int, message: str = "wrong", kind: str = "value", **details: str) -> Record:
+    return failing(f"{OP}:RRS-1:k={k}", kind, message, failure={"details": details})
+
+
+def test_the_first_case_is_one_that_explains_itself_as_most_do() -> None:
+    assert first(of_size(1), of_size(2, CHANCE), *(of_size(k, MISREAD) for k in (5, 3, 4))) == "k=3"
+    assert first(of_size(1), of_size(2, MISREAD)) == "k=2", "half of them"
+    assert first(*(of_size(k, "not written (as if x were 1)", "unwritten") for k in (3, 2))) == "k=2"
+
+
+def test_an_explanation_of_few_cases_may_be_chance() -> None:
+    assert first(*map(of_size, (1, 2, 3)), of_size(4, MISREAD)) == "k=1"
+    assert first(of_size(1, CHANCE), *(of_size(k, f"wrong (as if k were {k})") for k in range(2, 9))) == "k=1"
+
+
+def test_the_first_case_names_the_fault_that_most_name() -> None:
+    named = [of_size(k, MISREAD, **{FAULT: fault}) for k, fault in ((2, "other"), (3, "ties"), (4, "ties"))]
+    assert first(of_size(1, CHANCE), *named) == "k=3"
+    assert first(*named[:2]) == "k=2", "each is one of two"
+
+
+def test_a_slow_case_is_not_first_because_it_explains_itself() -> None:
+    slow = [failing(f"{OP}:RRS-1:k={k};size=large", message=MISREAD) for k in (2, 3)]
+    assert first(of_size(1), *slow) == "k=1"
+    assert first(of_size(1), *slow, of_size(5, MISREAD)) == "k=5"
+    assert first(failing(f"{OP}:RRS-1:k=1;size=large"), *slow) == "k=2;size=large", "the smallest is slow too"
+
+
+@pytest.mark.parametrize("kind", ["raised", "crash", "timeout", "law", "binding", "imprecise", "outside"])
+def test_the_first_case_of_other_kinds_is_the_smallest(kind: str) -> None:
+    assert first(of_size(1, "x: bad", kind), *(of_size(k, "x: bad (as if y)", kind) for k in (2, 3))) == "k=1"
+
+
+def test_the_words_of_the_judge_are_those_that_reports_look_for() -> None:
+    def one_row_before(**arguments: Any) -> None:
+        tokens = arguments["recovered_token_ids_ptr"]
+        cpu.op("rejection_random_sample")(**arguments | {"recovered_token_ids_ptr": tokens.roll(1)})
+
+    under_test = OpUnderTest(contracts.load("rejection_random_sample"), one_row_before)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(random_arguments(random_batch(np.random.default_rng(3), (0, 3, 5, 1, 4), 27)))
+    message = explained(caught.value.failure, under_test.compared).message
+    assert message.count(AS_IF) == 1
+    assert first(of_size(1), of_size(2, message)) == "k=2"
 
 
 def test_the_case_to_reproduce_is_one_that_no_other_fault_breaks() -> None:

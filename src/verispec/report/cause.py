@@ -14,7 +14,8 @@ class Cause:
     """A group of failing cases with one presumed fault.
 
     Attributes:
-        case: smallest failing case of `clause`, the clause that the fault breaks most clearly.
+        case: smallest failing case of `clause`, the clause that the fault breaks most clearly; among those that explain
+            themselves as most do, where most do.
         where: parameters that separate failing from passing cases, or empty.
     """
 

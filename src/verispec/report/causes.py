@@ -27,7 +27,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import SEVERITIES, severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import FAULT, SAVED, Record
+from verispec.run.record import AS_IF, FAULT, SAVED, Record, is_quick
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -46,6 +46,9 @@ BY_OUTPUT = ("overwritten", "outside", "input changed")
 """Kinds that are one fault per tensor."""
 BY_TEXT = ("raised", "binding")
 """Kinds that carry their own text; the same text under several ops is one fault."""
+
+EXPLAINED = (*BY_CLAUSE, "unwritten", "overwritten")
+"""Kinds whose message may name a mistake that gives exactly the engine's outputs."""
 
 
 def rule_of(record: Record) -> str:
@@ -249,9 +252,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     wanted = [r for r in wanted if r.reach] or wanted
     wanted = [r for r in wanted if _fault(r)] or wanted
     wanted = _apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted
-    # A parameter that one case alone has, such as a special mode, would mislead about the reach of a fault of others.
-    having = Counter(name for r in wanted for name, _ in r.case.params)
-    headline = min(wanted, key=lambda r: (sum(having[name] == 1 for name, _ in r.case.params), *_size(r)))
+    headline = _headline(wanted)
     norm = clause_of(clause)
     # A crash ends the process before its record has places; other cases of the op have the same.
     places = next((r.places for r in (headline, *group, *judged) if r.places), {}) if len(subjects) == 1 else {}
@@ -283,6 +284,25 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         origin=headline.places.get(ORIGIN, ""),
         severity=severity_of(kind, subjects, group, records) if reached else "",
     )
+
+
+def _headline(wanted: Sequence[Record]) -> Record:
+    """Return the smallest of the cases with the explanation that at least half of them have, else the smallest of all.
+
+    Fewer cases may have it by chance. A slow case is no better than a quick one without an explanation.
+    """
+    # A parameter that one case alone has, such as a special mode, would mislead about the reach of a fault of others.
+    having = Counter(name for r in wanted for name, _ in r.case.params)
+    ordered = sorted(wanted, key=lambda r: (sum(having[name] == 1 for name, _ in r.case.params), *_size(r)))
+    smallest, said = ordered[0], Counter(filter(None, map(_explanation_in, ordered)))
+    main = [text for text, count in said.most_common(1) if 2 * count >= len(ordered)]
+    explained = (r for r in ordered if _explanation_in(r) in main)
+    return next((r for r in explained if is_quick(r.case) or not is_quick(smallest.case)), smallest)
+
+
+def _explanation_in(record: Record) -> str:
+    """Return the fault that a case with wrong outputs names, or its mistakes; empty if it tells neither."""
+    return (_fault(record) or record.message.partition(AS_IF)[2]) if record.kind in EXPLAINED else ""
 
 
 def _apart(records: Sequence[Record], group: Sequence[Record], wanted: Sequence[Record]) -> list[Record]:

@@ -14,6 +14,8 @@ SAVED = "saved case"
 """Detail of a failure that names the file of its inputs."""
 FAULT = "fault"
 """Detail of a failure that names its fault, where the case can tell; one fault may break several clauses."""
+AS_IF = "as if "
+"""Words in a failure's message before the mistakes that give exactly the engine's outputs."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
 """Nothing is known of the engine: it rejected the case, there is not enough evidence, or the test broke."""
 KNOWN = ("pass", "xfail", "xpass", *FAILING, *UNDECIDED)
