@@ -309,10 +309,16 @@ def test_the_first_case_names_the_fault_that_most_name() -> None:
 
 
 def test_a_slow_case_is_not_first_because_it_explains_itself() -> None:
-    slow = [failing(f"{OP}:RRS-1:k={k};size=large", message=MISREAD) for k in (2, 3)]
-    assert first(of_size(1), *slow) == "k=1"
-    assert first(of_size(1), *slow, of_size(5, MISREAD)) == "k=5"
-    assert first(failing(f"{OP}:RRS-1:k=1;size=large"), *slow) == "k=2;size=large", "the smallest is slow too"
+    def first_of(*seconds: float) -> str:
+        small, *others = (replace(of_size(k), seconds=s) for k, s in enumerate(seconds, 1))
+        explained = [replace(r, failure=of_size(1, MISREAD).failure) for r in others]
+        return first(small, *explained)
+
+    assert first_of(0.01, 1.0) == "k=2", "nobody waits for a second"
+    assert first_of(0.01, 1.1) == "k=1"
+    assert first_of(0.01, 1.1, 0.9) == "k=3", "the quick one of those with the explanation"
+    assert first_of(20.0, 40.0) == "k=2"
+    assert first_of(20.0, 41.0) == "k=1"
 
 
 @pytest.mark.parametrize("kind", ["raised", "crash", "timeout", "law", "binding", "imprecise", "outside"])

@@ -27,7 +27,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import SEVERITIES, severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import AS_IF, FAULT, SAVED, Record, is_quick
+from verispec.run.record import AS_IF, FAULT, SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -49,6 +49,8 @@ BY_TEXT = ("raised", "binding")
 
 EXPLAINED = (*BY_CLAUSE, "unwritten", "overwritten")
 """Kinds whose message may name a mistake that gives exactly the engine's outputs."""
+QUICK = 1.0
+"""Seconds of a case that anybody repeats without waiting; the command itself takes longer to start."""
 
 
 def rule_of(record: Record) -> str:
@@ -289,7 +291,8 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
 def _headline(wanted: Sequence[Record]) -> Record:
     """Return the smallest of the cases with the explanation that at least half of them have, else the smallest of all.
 
-    Fewer cases may have it by chance. A slow case is no better than a quick one without an explanation.
+    Fewer cases may have it by chance. A case that takes more than `QUICK` and twice the time of the smallest is not
+    worth its explanation.
     """
     # A parameter that one case alone has, such as a special mode, would mislead about the reach of a fault of others.
     having = Counter(name for r in wanted for name, _ in r.case.params)
@@ -297,7 +300,7 @@ def _headline(wanted: Sequence[Record]) -> Record:
     smallest, said = ordered[0], Counter(filter(None, map(_explanation_in, ordered)))
     main = [text for text, count in said.most_common(1) if 2 * count >= len(ordered)]
     explained = (r for r in ordered if _explanation_in(r) in main)
-    return next((r for r in explained if is_quick(r.case) or not is_quick(smallest.case)), smallest)
+    return next((r for r in explained if r.seconds <= max(QUICK, 2 * smallest.seconds)), smallest)
 
 
 def _explanation_in(record: Record) -> str:
