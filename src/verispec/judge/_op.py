@@ -15,10 +15,9 @@ import torch
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
 from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._explained import ComparedCall
+from verispec.judge._compared import ComparedCall
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
 from verispec.judge._memory import PAST, STRIDED, GuardedTensor, read_only, to_numpy, wide
-from verispec.judge._mistakes import AS_IF, FAULT, FEW, FURTHER, mistakes_in
 from verispec.judge._output import compare_output, require_independence, require_written, under_poison
 from verispec.reference import oracle
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
@@ -141,11 +140,12 @@ class OpUnderTest:
             for name, got in outputs.items():
                 compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
         except Mismatch as wrong:
-            again = partial(self.is_right, call)
+            again, with_seeds = partial(self.is_right, call), partial(self.with_seeds, call)
             self.compared = ComparedCall(
-                self.contract, wrong.failure, inputs, outputs, self.expected, call.compare, again
-            )
-            raise self._named(wrong, inputs, outputs, call) from None
+                self.contract, wrong.failure, inputs, outputs, self.expected, call.compare,
+                again, None if call.values.get("seed") is None else with_seeds,
+            )  # fmt: skip
+            raise
 
     def check_again(
         self,
@@ -206,38 +206,11 @@ class OpUnderTest:
             torch.set_num_threads(before)
         return True
 
-    def _named(
-        self, mismatch: Mismatch, inputs: Mapping[str, Any], outputs: Mapping[str, Array], call: OpCall
-    ) -> Mismatch:
-        """Return the mismatch, with the mistakes that give exactly these outputs if there are few."""
-        failure = mismatch.failure
-        if FAULT in failure.details:
-            return mismatch
-        found = mistakes_in(self.contract.name, inputs, outputs, call.compare)
-        if len(found) > 1 and "seed" in call.values:
-            found = self._told_apart(found, call)
-        if not 0 < len(found) <= FEW:
-            return mismatch
-        mistake = " or ".join(found)
-        details = {**failure.details, FAULT: mistake}
-        return Mismatch(replace(failure, message=f"{failure.message}; {AS_IF} {mistake}", details=details))
-
-    def _told_apart(self, mistakes: list[str], call: OpCall) -> list[str]:
-        """Return those of `mistakes` that also explain the same call with other seeds."""
-        kept = self.last, self.before_call
-        self.before_call = None
-        try:
-            for offset in range(1, FURTHER + 1):
-                values = {**call.values, "seed": np.asarray(call.values["seed"]) + offset}
-                inputs, outputs = self.call(values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
-                mistakes = mistakes_in(self.contract.name, inputs, outputs, call.compare, mistakes) or mistakes
-                if len(mistakes) == 1:
-                    break
-        except (Mismatch, UnsupportedCall):
-            pass
-        finally:
-            self.last, self.before_call = kept
-        return mistakes
+    def with_seeds(self, call: OpCall, offset: int) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Make `call` with `offset` added to its seeds, and return what `call` does; nothing of this object changes."""
+        values = {**call.values, "seed": np.asarray(call.values["seed"]) + offset}
+        other = OpUnderTest(self.contract, self.function, self.device)
+        return other.call(values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
 
     @staticmethod
     def _is_right(

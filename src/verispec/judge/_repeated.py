@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from verispec.judge._compare import Compare, exact
+from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import copies_of, repeated, row_sizes
-from verispec.judge._explained import COPY, ComparedCall
 from verispec.judge._failure import Mismatch
 from verispec.judge._op import OpCall, OpUnderTest
 from verispec.judge._output import compare_output, under_poison
