@@ -34,7 +34,7 @@ def places(compared: ComparedCall) -> list[str]:
     except Mismatch:  # a comparison that has its own words for what is wrong
         return []
     rows = request_rows(compared.contract, inputs)
-    must_change = exact(inputs[name], expected, inputs) != 0
+    must_change = exact(inputs[name], expected, inputs)
     hit, written = _any_of_row(wrong), _any_of_row(must_change)
     if np.any(hit & ~written):
         written = np.ones_like(hit)

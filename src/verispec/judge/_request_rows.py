@@ -32,7 +32,8 @@ class RequestRows(NamedTuple):
     @property
     def places(self) -> Array:
         """Place of each row in its request."""
-        return np.arange(int(self.counts.sum())) - np.repeat(self.starts, self.counts)
+        places: Array = np.arange(int(self.counts.sum())) - np.repeat(self.starts, self.counts)
+        return places
 
 
 def request_rows(contract: Contract, inputs: Mapping[str, Any]) -> RequestRows:
