@@ -63,8 +63,7 @@ def sources(compared: ComparedCall) -> list[str]:
 
 
 def _any_of_row(elements: Array) -> Array:
-    found: Array = elements.reshape(len(elements), -1).any(axis=1)
-    return found
+    return np.asarray(elements.reshape(len(elements), -1).any(axis=1))
 
 
 # Places
