@@ -15,7 +15,7 @@ Compare = Callable[[Array, Array, Mapping[str, Any]], Array]
 """
 
 
-def oracle_outputs(op: str, inputs: Mapping[str, Any], **changed: Any) -> dict[str, Array]:
+def oracle_outputs(op: str, inputs: Mapping[str, Any], /, **changed: Any) -> dict[str, Array]:
     """Return the oracle's outputs by parameter name.
 
     Args:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from verispec.judge._call import OpCall
 from verispec.judge._compare import Compare, exact, oracle_outputs
 from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import copies_of, repeated, row_sizes
 from verispec.judge._failure import Mismatch
-from verispec.judge._op import OpCall, OpUnderTest
-from verispec.judge._output import compare_output, under_poison
+from verispec.judge._op import OpUnderTest
+from verispec.judge._output import compare_outputs, under_poison
 
 Masks = dict[str, Any]
 Answer = tuple[Mapping[str, Any], Mapping[str, Any], Masks]
@@ -94,12 +95,11 @@ def _compare_copies(
         if key in seen:
             continue
         seen.add(key)
+        alone = {name: value[copy] for name, value in got.items()}
         try:
-            for name, value in got.items():
-                compare_output(name, expected[name], value[copy], small, compare.get(name, exact))
+            compare_outputs(expected, alone, small, compare)
         except Mismatch as mismatch:
             mismatch.failure.details[COPY] = copy
-            alone = {name: value[copy] for name, value in got.items()}
             op.compared = ComparedCall(op.contract, mismatch.failure, small, alone, expected, compare)
             raise
     return small, expected, written
