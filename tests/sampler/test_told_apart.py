@@ -158,7 +158,7 @@ def test_further_calls_change_nothing_of_the_op() -> None:
 
 
 def test_a_right_token_that_a_comparison_accepts_shows_no_mistake() -> None:
-    """Such comparisons judge tokens by the right scores: they would accept each right one of any mistake."""
+    """Such comparisons test tokens by the right scores, and would accept each right one of any mistake."""
     _, compared = failing(DRAW, LOW_BITS, draws(rows=5, vocab=2, first=18))
     right, every = compared.expected["sampled"], (_explained.listed, of_inputs)
     bounded = replace(compared, compare={"sampled": lambda expected, got, _: (got != right) & (got != expected)})

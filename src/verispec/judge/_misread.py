@@ -10,7 +10,7 @@ import torch
 
 from verispec.judge._compare import Array
 from verispec.judge._mistake import Inputs
-from verispec.judge._request_rows import RequestRows, first_axis, request_rows
+from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows
 from verispec.reference.contracts import Contract, Scalar, Tensor
 
 Misread = Iterator[tuple[str, dict[str, Any]]]
@@ -53,7 +53,7 @@ def _all(contract: Contract, inputs: Inputs) -> Misread:
         yield from _of_drafts(contract, inputs, rows)
 
 
-def _of_rows(tensor: Tensor, value: Array, of: RequestRows) -> Misread:
+def _of_rows(tensor: Tensor, value: Array, of: RowsByRequest) -> Misread:
     """Yield the mistakes of reading another row."""
     name, axis = tensor.name, first_axis(tensor)
 
@@ -75,7 +75,7 @@ def _of_rows(tensor: Tensor, value: Array, of: RequestRows) -> Misread:
         yield from read("one row behind, within the request", start + np.minimum(place + 1, number - 1))
         yield from read("one row before", row - 1)
         yield from read("one row behind", row + 1)
-        yield from read("as if each request began at row 0", place)
+        yield from read("with each request at row 0", place)
         yield from read("at the number of the request", request)
     elif axis == "B":
         row = np.arange(len(value))
@@ -89,7 +89,7 @@ def _of_rows(tensor: Tensor, value: Array, of: RequestRows) -> Misread:
             yield from read("without counting requests that have no row", np.maximum(np.cumsum(of.counts > 0) - 1, 0))
 
 
-def _of_drafts(contract: Contract, inputs: Inputs, of: RequestRows) -> Misread:
+def _of_drafts(contract: Contract, inputs: Inputs, of: RowsByRequest) -> Misread:
     """Yield the mistakes of reading a request's row by the number of a draft, as a batch of requests of one draft."""
     request, place = of.requests, of.places
     number = np.arange(len(request))

@@ -19,8 +19,8 @@ class Mistake:
     """A mistake that a call may show.
 
     Attributes:
-        words: what the outputs are then, to follow "as if".
-        rule: the outputs that it gives.
+        words: description of the mistake, to follow "as if".
+        rule: function that returns the outputs with the mistake.
         is_listed: True if it is listed for an op or for random numbers. Its words are then the same for every call, so
             that they name the fault of many cases. Those of a misread input have numbers of the call.
     """

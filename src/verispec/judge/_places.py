@@ -10,7 +10,7 @@ import numpy as np
 from verispec.judge._compare import Array, exact
 from verispec.judge._compared import ComparedCall
 from verispec.judge._failure import Kind, Mismatch
-from verispec.judge._request_rows import RequestRows, first_axis, request_rows
+from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows
 from verispec.reference.contracts import Contract
 
 CHANCE = 0.2
@@ -70,7 +70,7 @@ def _any_of_row(elements: Array) -> Array:
 
 
 def _of_requests(contract: Contract, inputs: Mapping[str, Any], counts: Array, wrong: Array, written: Array) -> Shares:
-    """Yield what holds for all wrong requests and not for all `written` ones.
+    """Yield descriptions of all wrong requests that do not hold for all `written` ones.
 
     Args:
         contract: contract of the op.
@@ -105,8 +105,10 @@ def _of_requests(contract: Contract, inputs: Mapping[str, Any], counts: Array, w
             break
 
 
-def _of_rows(contract: Contract, inputs: Mapping[str, Any], rows: RequestRows, wrong: Array, written: Array) -> Shares:
-    """Yield what holds for all wrong rows, or for their requests; masks are those of `_of_requests`, by row."""
+def _of_rows(
+    contract: Contract, inputs: Mapping[str, Any], rows: RowsByRequest, wrong: Array, written: Array
+) -> Shares:
+    """Yield descriptions of all wrong rows, or of their requests; masks are those of `_of_requests`, by row."""
     request = rows.requests
     wrong, written = wrong[: len(request)], written[: len(request)]
     hit, used = np.zeros(len(rows.counts), bool), np.zeros(len(rows.counts), bool)
@@ -116,7 +118,7 @@ def _of_rows(contract: Contract, inputs: Mapping[str, Any], rows: RequestRows, w
 
 
 def _of_columns(counts: Array, wrong: Array, written: Array, alone: bool) -> Shares:
-    """Yield what holds for all wrong elements of rows that have one per draft and one more.
+    """Yield descriptions of all wrong elements of rows that have one per draft and one more.
 
     Args:
         counts: drafts of each request.
@@ -156,7 +158,7 @@ def _from_on(text: str, numbers: Array, wrong: Array) -> Shares:
 # Sources
 
 
-def _moved(rows: RequestRows, got: Array, expected: Array) -> Iterator[str]:
+def _moved(rows: RowsByRequest, got: Array, expected: Array) -> Iterator[str]:
     """Yield the order in which the engine wrote the values of each request: another than their own."""
     total = int(rows.counts.sum())
     row, first = np.arange(total), np.repeat(rows.starts, rows.counts)
@@ -167,7 +169,7 @@ def _moved(rows: RequestRows, got: Array, expected: Array) -> Iterator[str]:
 
 
 def _copied(
-    contract: Contract, inputs: Mapping[str, Any], rows: RequestRows, got: Array, expected: Array
+    contract: Contract, inputs: Mapping[str, Any], rows: RowsByRequest, got: Array, expected: Array
 ) -> Iterator[str]:
     """Yield the inputs whose values, at the place or of the request, are all wrong ones."""
     request, place = np.nonzero(got != expected)

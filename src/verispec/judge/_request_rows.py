@@ -11,7 +11,7 @@ from verispec.judge._compare import Array
 from verispec.reference.contracts import Contract, Tensor
 
 
-class RequestRows(NamedTuple):
+class RowsByRequest(NamedTuple):
     """Rows of drafts or tokens by request.
 
     Attributes:
@@ -36,15 +36,15 @@ class RequestRows(NamedTuple):
         return places
 
 
-def request_rows(contract: Contract, inputs: Mapping[str, Any]) -> RequestRows:
+def request_rows(contract: Contract, inputs: Mapping[str, Any]) -> RowsByRequest:
     """Return the rows of each request of a call, from its cumulative counts."""
     for tensor in contract.tensors:
         sums = inputs.get(tensor.name)
         if tensor.cumulative and tensor.cumulative.limit and isinstance(sums, np.ndarray) and sums.ndim == 1:
             ends = sums[1:] if tensor.shape == ("B+1",) else sums
             starts = sums[:-1] if tensor.shape == ("B+1",) else np.concatenate(([0], sums[:-1]))[: len(sums)]
-            return RequestRows(starts.astype(np.int64), (ends - starts).astype(np.int64), tensor.cumulative.limit)
-    return RequestRows(np.zeros(0, np.int64), np.zeros(0, np.int64), "")
+            return RowsByRequest(starts.astype(np.int64), (ends - starts).astype(np.int64), tensor.cumulative.limit)
+    return RowsByRequest(np.zeros(0, np.int64), np.zeros(0, np.int64), "")
 
 
 def first_axis(tensor: Tensor) -> str:
