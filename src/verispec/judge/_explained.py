@@ -16,7 +16,7 @@ from verispec.engines import UnsupportedCall
 from verispec.errors import describe_exception
 from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import row_sizes
-from verispec.judge._failure import Failure, Kind, Mismatch
+from verispec.judge._failure import DeviceLost, Failure, Kind, Mismatch
 from verispec.judge._misread import misread
 from verispec.judge._mistake import Mistake, reading
 from verispec.judge._number_mistakes import NUMBER_MISTAKES
@@ -49,6 +49,9 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
     Args:
         failure: failure of a case; the case may have put words behind its message.
         compared: the last call of the case that failed.
+
+    Raises:
+        DeviceLost: a further call broke the process's CUDA context.
     """
     if compared is None or failure.kind not in COMPARED or not _is_of(failure, compared.failure):
         return failure
@@ -62,6 +65,8 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
             words = ", or ".join(mistake.words for mistake in mistakes)
             said += [f"{AS_IF} {words}"] if mistakes else _when_right(compared)
             fault = words if any(mistake.is_listed for mistake in mistakes) else ""
+    except DeviceLost:
+        raise
     except Exception as error:  # an engine's outputs may be anything, and the failure counts without an explanation
         said = [f"no explanation: {describe_exception(error)}"]
     named = {FAULT: fault} if fault else {}
