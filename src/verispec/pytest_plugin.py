@@ -429,9 +429,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             smaller = item.stash[KEEPER].failed(error.failure, getattr(item, "funcargs", {}), engine_)
             tested = getattr(item, "funcargs", {}).get("op")
             compared = tested.compared if isinstance(tested, OpUnderTest) else None
-            record["failure"] = bounded(explained(smaller, compared).to_json())
+            try:
+                record["failure"] = bounded(explained(smaller, compared).to_json())
+            except DeviceLost as lost:  # the failure stays the result, but later cases need another process
+                record["failure"], error = bounded(smaller.to_json()), lost
         if events and isinstance(error, DeviceLost):
-            record["failure"]["details"] = item.stash[KEEPER].crashed()
+            record["failure"]["details"] = item.stash[KEEPER].crashed() | record["failure"].get("details", {})
             events.write(CaseEnded(os.getpid(), record))
             os._exit(exits.CANNOT_TELL)  # the supervisor goes on in a new process, with a context of its own
         called = item.stash[KEEPER].step or item.funcargs  # type: ignore[attr-defined]

@@ -127,6 +127,20 @@ class LosesTheDeviceUnseen(Broken):
         _correct(**arguments)
 
 
+class LosesTheDeviceLater(Broken):
+    """Is wrong in one case; when that call is made again, it breaks the CUDA context."""
+
+    calls = 0
+
+    def expand(self, *, output_ptr: torch.Tensor, **arguments: Any) -> None:
+        type(self).calls += is_the_one(arguments)
+        if self.calls > 1:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered\nCompile with TORCH_USE_CUDA_DSA")
+        _correct(output_ptr=output_ptr, **arguments)
+        if is_the_one(arguments):
+            output_ptr[100] = ~output_ptr[100]
+
+
 class Exits(Broken):
     """Calls sys.exit() in one case."""
 

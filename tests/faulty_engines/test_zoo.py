@@ -99,6 +99,14 @@ def test_a_lost_device_costs_a_worker_one_case(control: RunSummary, tmp_path: Pa
     assert all_cases(verdict) == all_cases(control)
 
 
+def test_a_device_that_is_lost_in_an_explanation_costs_no_other_case(control: RunSummary, tmp_path: Path) -> None:
+    verdict = verdict_of("LosesTheDeviceLater", tmp_path)
+
+    assert [(c.kind, c.cases) for c in verdict.causes] == [("overwritten", (THE_ONE,))]
+    assert all_cases(verdict) == all_cases(control)
+    assert verdict.counts["pass"] == len(verdict.run.records) - 1
+
+
 def test_a_device_that_was_lost_unseen_costs_the_next_case(control: RunSummary, tmp_path: Path) -> None:
     verdict = verdict_of("LosesTheDeviceUnseen", tmp_path)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
 
-from verispec.judge import Mismatch, OpUnderTest, _mistakes
-from verispec.judge._mistakes import MISTAKES, NUMBERS, mistakes_in
+from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, _explained, explained
+from verispec.judge._compared import ComparedCall
+from verispec.judge._explained import explaining, listed
+from verispec.judge._number_mistakes import NUMBER_MISTAKES
+from verispec.judge._op_mistakes import OP_MISTAKES
 from verispec.reference import contracts, cpu, oracle
 from verispec.run.record import FAULT
 from verispec.suites.sampler._calls import BatchShape, make
@@ -58,24 +61,24 @@ def drawing(seed: int, *, is_drafting: bool) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("mistake", NUMBERS)
+@pytest.mark.parametrize("mistake", NUMBER_MISTAKES)
 def test_a_mistake_with_numbers_has_its_name(mistake: str) -> None:
     op = OF_NUMBERS.get(mistake, "gumbel_sample")
     named = set()
     for seed in SEEDS:
         inputs = drawing(seed, is_drafting=bool(seed % 2)) if op == "gumbel_sample" else inputs_of(op, seed, SHAPES[1])
-        named |= told(op, inputs, _mistakes.NUMBERS[mistake])
+        named |= told(op, inputs, NUMBER_MISTAKES[mistake])
         if mistake in named:
             return
     raise AssertionError(f"named instead: {named}")
 
 
-@pytest.mark.parametrize(("op", "mistake"), [(op, mistake) for op in MISTAKES for mistake in MISTAKES[op]])
+@pytest.mark.parametrize(("op", "mistake"), [(op, mistake) for op in OP_MISTAKES for mistake in OP_MISTAKES[op]])
 def test_a_mistake_of_an_op_has_its_name(op: str, mistake: str) -> None:
     named: set[str] = set()
     for seed in SEEDS:
         for shape in (*SHAPES, LONG, BatchShape(synthetic=True)):
-            named |= told(op, inputs_of(op, seed, shape), MISTAKES[op][mistake])
+            named |= told(op, inputs_of(op, seed, shape), OP_MISTAKES[op][mistake])
             if mistake in named:
                 return
     raise AssertionError(f"named instead: {named}")
@@ -89,17 +92,31 @@ def told(op: str, inputs: Mapping[str, Any], rule: Any) -> set[str]:
     right = oracle.load(op)(**{name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()})
     if all(np.array_equal(right[name], wrong[name]) for name in right):
         return set()
-    return set(mistakes_in(op, inputs, wrong, {}))
+    return set(mistakes_in(op, inputs, wrong))
 
 
-@pytest.mark.parametrize("op", sorted(MISTAKES))
+def mistakes_in(op: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> list[str]:
+    """Return the listed mistakes that give these outputs."""
+    compared = ComparedCall(contracts.load(op), Failure(Kind.VALUE, ""), inputs, outputs, outputs, {})
+    return [mistake.words for mistake in explaining(compared, listed(compared))]
+
+
+@pytest.mark.parametrize("op", sorted(OP_MISTAKES))
 def test_other_wrong_outputs_have_no_name(op: str) -> None:
     inputs = inputs_of(op, 3, SHAPES[1])
     right = oracle.load(op)(**{name: np.copy(v) if isinstance(v, np.ndarray) else v for name, v in inputs.items()})
     wrong = {name: values + 1 if values.dtype.kind == "i" else values for name, values in right.items()}
     if op == "apply_top_k_top_p":
         wrong = {"output": right["output"][::-1].copy()}
-    assert mistakes_in(op, inputs, wrong, {}) == []
+    assert mistakes_in(op, inputs, wrong) == []
+
+
+def failure_of(op: str, engine: Callable[..., None], values: Mapping[str, Any]) -> Failure:
+    """Return the failure of a case with one call."""
+    under_test = OpUnderTest(contracts.load(op), engine)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(values)
+    return explained(caught.value.failure, under_test.compared)
 
 
 def test_a_failing_call_says_what_its_outputs_are() -> None:
@@ -108,9 +125,9 @@ def test_a_failing_call_says_what_its_outputs_are() -> None:
 
     logits = np.random.default_rng(1).normal(size=(3, 40)).astype(np.float32)
     values = {"logits": logits, "k": np.array([40, 9, 3]), "p": np.array([0.5, 0.6, 0.9], np.float32)}
-    with pytest.raises(Mismatch, match="all outputs are as if top_p did not count") as caught:
-        OpUnderTest(contracts.load("apply_top_k_top_p"), ignoring).check_outputs(values)
-    assert caught.value.failure.details[FAULT] == "top_p did not count"
+    failure = failure_of("apply_top_k_top_p", ignoring, values)
+    assert "all outputs are as if top_p did not count" in failure.message
+    assert failure.details[FAULT] == "top_p did not count"
 
 
 def test_other_seeds_tell_mistakes_apart() -> None:
@@ -125,10 +142,8 @@ def test_other_seeds_tell_mistakes_apart() -> None:
         "seed": np.arange(8) * 3 + 2**34, "pos": np.arange(8) + 7, "apply_temperature": True, "is_drafting": False,
         "logits_cache": None, "logits_cache_col": None,
     }  # fmt: skip
-    with pytest.raises(Mismatch) as caught:
-        OpUnderTest(contracts.load("gumbel_sample"), without_positions).check_outputs(values)
-    assert caught.value.failure.details[FAULT] == mistake
+    assert failure_of("gumbel_sample", without_positions, values).details[FAULT] == mistake
 
 
 def test_the_key_of_a_fault_is_that_of_records() -> None:
-    assert _mistakes.FAULT == FAULT
+    assert _explained.FAULT == FAULT

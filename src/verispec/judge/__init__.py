@@ -26,9 +26,10 @@ from verispec.judge._failure import (
 )
 
 if TYPE_CHECKING:
+    from verispec.judge._call import OpCall
     from verispec.judge._explained import explained
     from verispec.judge._memory import LAYOUTS, SHIFTED, GuardedTensor, sparse_zeros
-    from verispec.judge._op import OpCall, OpUnderTest, Replayed
+    from verispec.judge._op import OpUnderTest, Replayed
     from verispec.judge._repeated import check_repeated
     from verispec.judge._sampler import SamplerUnderTest
 
@@ -66,9 +67,10 @@ __all__ = [
 ]
 
 _WITH_TORCH = {
+    "_call": ("OpCall",),
     "_explained": ("explained",),
     "_memory": ("LAYOUTS", "SHIFTED", "GuardedTensor", "sparse_zeros"),
-    "_op": ("OpCall", "OpUnderTest", "Replayed"),
+    "_op": ("OpUnderTest", "Replayed"),
     "_repeated": ("check_repeated",),
     "_sampler": ("SamplerUnderTest",),
 }

@@ -1,11 +1,11 @@
-"""One op of one engine under test: poisoned outputs, guard bands, input snapshots, oracle comparison."""
+"""One op of one engine under test: its calls against the oracle, in ordinary and adversarial memory."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,55 +14,25 @@ import torch
 
 from verispec.engines import OpFunction, UnsupportedCall
 from verispec.engines.protocol.check import require_sequence
-from verispec.judge._compare import Array, Compare, exact
-from verispec.judge._explained import ComparedCall
+from verispec.judge._call import OpCall, OpCaller
+from verispec.judge._compare import Array, Compare, exact, oracle_outputs
+from verispec.judge._compared import ComparedCall
 from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
-from verispec.judge._memory import PAST, STRIDED, GuardedTensor, read_only, to_numpy, wide
-from verispec.judge._mistakes import AS_IF, FAULT, FEW, FURTHER, mistakes_in
-from verispec.judge._output import compare_output, require_independence, require_written, under_poison
+from verispec.judge._memory import PAST, STRIDED, read_only, to_numpy, wide
+from verispec.judge._output import compare_outputs, require_independence, require_written, under_poison
 from verispec.reference import oracle
-from verispec.reference.contracts import REQUIRED, Contract, Scalar, Tensor, axis_sizes, shape_of
-
-TILE = 1024
-"""Value of required tuning parameters that a case does not set; a power of two."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """One call of an op as a case makes it.
-
-    Attributes:
-        values: arguments by parameter name.
-        dtypes: dtypes by parameter name, where they are not the production dtype.
-        layouts: layouts by parameter name, where they are not dense.
-        shapes: shapes of outputs that the contract's axes do not determine.
-        compare: comparisons by output name, instead of `exact`.
-    """
-
-    values: Mapping[str, Any]
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    layouts: Mapping[str, str] = field(default_factory=dict)
-    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    compare: Mapping[str, Compare] = field(default_factory=dict)
+from verispec.reference.contracts import Contract, Scalar
 
 
 class Replayed(BaseException):
     """Ends a case whose call was replaced by a saved one, which passed. No suite may catch it."""
 
 
-class OpUnderTest:
-    """Call an engine's op with adversarial inputs and compare its outputs with the oracle.
-
-    Cases pass values by parameter name as anything that NumPy converts. The contract shapes the outputs, so that cases
-    need not pass them. A tensor has the production dtype unless `dtypes` names another one.
-    """
+class OpUnderTest(OpCaller):
+    """Call an engine's op with adversarial inputs and compare its outputs with the oracle."""
 
     def __init__(self, contract: Contract, function: OpFunction, device: str = "cpu") -> None:
-        self.contract = contract
-        self.function = function
-        self.device = device
-        self.last: tuple[dict[str, Any], dict[str, Array]] = ({}, {})
-        """Arguments and outputs of the last call as NumPy arrays by name, for reports."""
+        super().__init__(contract, function, device)
         self.expected: dict[str, Array] = {}
         """Outputs of the oracle for the last compared call."""
         self.failing: OpCall | None = None
@@ -73,8 +43,6 @@ class OpUnderTest:
         """True if that failure shows under the second pattern of guards alone: the op read outside of its inputs."""
         self.instead: OpCall | None = None
         """A saved call to check in place of the case's own; the case's comparisons are kept."""
-        self.before_call: Callable[[OpCall], None] | None = None
-        """Called with each call before the engine sees it, so that a crash leaves its inputs."""
 
     def check_outputs(
         self,
@@ -130,7 +98,7 @@ class OpUnderTest:
             if known and self._is_right(known, outputs, inputs, call):
                 self.expected = known
                 continue
-            self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+            self.expected = oracle_outputs(self.contract.name, inputs)
             self._compare(call, inputs, outputs)
         require_independence(self.contract, *calls)
         return calls[0][1]
@@ -138,14 +106,14 @@ class OpUnderTest:
     def _compare(self, call: OpCall, inputs: Mapping[str, Any], outputs: Mapping[str, Array]) -> None:
         """Compare all outputs of a call with `expected`; keep what is needed to explain a failure."""
         try:
-            for name, got in outputs.items():
-                compare_output(name, self.expected[name], got, inputs, call.compare.get(name, exact))
+            compare_outputs(self.expected, outputs, inputs, call.compare)
         except Mismatch as wrong:
-            again = partial(self.is_right, call)
+            again, with_seeds = partial(self.is_right, call), partial(self.with_seeds, call)
             self.compared = ComparedCall(
-                self.contract, wrong.failure, inputs, outputs, self.expected, call.compare, again
-            )
-            raise self._named(wrong, inputs, outputs, call) from None
+                self.contract, wrong.failure, inputs, outputs, self.expected, call.compare,
+                again, None if call.values.get("seed") is None else with_seeds,
+            )  # fmt: skip
+            raise
 
     def check_again(
         self,
@@ -167,18 +135,18 @@ class OpUnderTest:
             Mismatch: an output of a call is wrong, a guard or an input changed, or the engine raised.
         """
         call = OpCall(values, {}, {}, shapes, compare)
-        guarded, scalars = self._materialise(values, {}, {}, shapes, 0)
+        guarded, scalars = self.materialise(call)
         for g in guarded.values():
             g.seal()
         inputs = {**scalars, **{name: g.before() for name, g in guarded.items()}}
         written = [t.name for t in self.contract.outputs if t.name in guarded]
         poison = {name: guarded[name].view.clone() for name in written}
         arguments = {**scalars, **{name: g.view for name, g in guarded.items()}}
-        self.expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+        self.expected = oracle_outputs(self.contract.name, inputs)
         for number in range(1, times + 1):
             for name, before in poison.items():
                 guarded[name].view.copy_(before)
-            self._run(arguments)
+            self.launch(arguments)
             outputs = {name: to_numpy(guarded[name].view) for name in written}
             self.last = (inputs, outputs)
             try:
@@ -187,7 +155,7 @@ class OpUnderTest:
                 self.failing = call
                 message = f"{wrong.failure.message} (call {number} of {times} equal ones)"
                 raise Mismatch(replace(wrong.failure, message=message)) from wrong
-        self._nothing_else_changed(guarded)
+        self.require_unchanged(guarded)
 
     def is_right(self, call: OpCall, threads: int) -> bool:
         """Make `call` again, and return True if it is right now; nothing of this object changes.
@@ -206,38 +174,11 @@ class OpUnderTest:
             torch.set_num_threads(before)
         return True
 
-    def _named(
-        self, mismatch: Mismatch, inputs: Mapping[str, Any], outputs: Mapping[str, Array], call: OpCall
-    ) -> Mismatch:
-        """Return the mismatch, with the mistakes that give exactly these outputs if there are few."""
-        failure = mismatch.failure
-        if FAULT in failure.details:
-            return mismatch
-        found = mistakes_in(self.contract.name, inputs, outputs, call.compare)
-        if len(found) > 1 and "seed" in call.values:
-            found = self._told_apart(found, call)
-        if not 0 < len(found) <= FEW:
-            return mismatch
-        mistake = " or ".join(found)
-        details = {**failure.details, FAULT: mistake}
-        return Mismatch(replace(failure, message=f"{failure.message}; {AS_IF} {mistake}", details=details))
-
-    def _told_apart(self, mistakes: list[str], call: OpCall) -> list[str]:
-        """Return those of `mistakes` that also explain the same call with other seeds."""
-        kept = self.last, self.before_call
-        self.before_call = None
-        try:
-            for offset in range(1, FURTHER + 1):
-                values = {**call.values, "seed": np.asarray(call.values["seed"]) + offset}
-                inputs, outputs = self.call(values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
-                mistakes = mistakes_in(self.contract.name, inputs, outputs, call.compare, mistakes) or mistakes
-                if len(mistakes) == 1:
-                    break
-        except (Mismatch, UnsupportedCall):
-            pass
-        finally:
-            self.last, self.before_call = kept
-        return mistakes
+    def with_seeds(self, call: OpCall, offset: int) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Make `call` with `offset` added to its seeds, and return what `call` does; nothing of this object changes."""
+        values = {**call.values, "seed": np.asarray(call.values["seed"]) + offset}
+        other = OpCaller(self.contract, self.function, self.device)
+        return other.call(values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
 
     @staticmethod
     def _is_right(
@@ -247,49 +188,6 @@ class OpUnderTest:
         return not any(
             np.any(call.compare.get(name, exact)(expected[name], got, inputs)) for name, got in outputs.items()
         )
-
-    def call(
-        self,
-        values: Mapping[str, Any],
-        *,
-        dtypes: Mapping[str, str] | None = None,
-        layouts: Mapping[str, str] | None = None,
-        shapes: Mapping[str, Sequence[int]] | None = None,
-        pattern: int = 0,
-    ) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Call the op once.
-
-        Args:
-            values: arguments by parameter name.
-            dtypes: dtype by parameter name.
-            layouts: layout by parameter name.
-            shapes: shapes of outputs that the contract's axes do not determine.
-            pattern: 0 or 1, selects the poison value.
-
-        Returns:
-            The arguments for the oracle and the outputs of the op, both as NumPy arrays by parameter name.
-
-        Raises:
-            Mismatch: the call raised, wrote outside its tensors or changed an input.
-        """
-        if self.before_call is not None:
-            self.before_call(OpCall(values, dtypes or {}, layouts or {}, shapes or {}))
-        guarded, scalars = self._materialise(values, dtypes or {}, layouts or {}, shapes or {}, pattern)
-        for g in guarded.values():
-            g.seal()
-        before = {name: g.before() for name, g in guarded.items()}
-        self.last = ({**scalars, **before}, {})
-        arguments: dict[str, Any] = {}
-        for param in self.contract.params:
-            if param.name in guarded:
-                arguments[param.name] = guarded[param.name].view
-            elif param.name in scalars:
-                arguments[param.name] = scalars[param.name]
-        self._run(arguments)
-        self._nothing_else_changed(guarded)
-        return {**scalars, **before}, {
-            t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded
-        }
 
     def call_written(
         self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None, **options: Any
@@ -306,13 +204,8 @@ class OpUnderTest:
         """
         inputs, outputs = self.call(values, shapes=shapes, **options)
         self.last = (inputs, outputs)
-        require_written(oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()}), inputs, outputs)
+        require_written(oracle_outputs(self.contract.name, inputs), inputs, outputs)
         return outputs
-
-    def arguments(self, call: OpCall) -> dict[str, torch.Tensor]:
-        """Return the tensors that the engine receives for `call`, outputs with their poison."""
-        guarded, _ = self._materialise(call.values, call.dtypes, call.layouts, call.shapes, 0)
-        return {name: g.view for name, g in guarded.items()}
 
     def check_aliased(
         self, values: Mapping[str, Any], output: str, source: str, compare: Mapping[str, Compare] | None = None
@@ -330,19 +223,17 @@ class OpUnderTest:
         Raises:
             Mismatch: an output is wrong, memory outside was written, or the engine raised.
         """
-        guarded, scalars = self._materialise(values, {}, {}, {}, 0)
+        guarded, scalars = self.materialise(OpCall(values))
         guarded[output] = guarded[source]
         for g in guarded.values():
             g.seal()
         before = {name: g.before() for name, g in guarded.items()}
-        self._run({**scalars, **{name: g.view for name, g in guarded.items()}})
-        self._nothing_else_changed({name: g for name, g in guarded.items() if name != source})
+        self.launch({**scalars, **{name: g.view for name, g in guarded.items()}})
+        self.require_unchanged({name: g for name, g in guarded.items() if name != source})
         inputs = {**scalars, **before}
-        expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
-        outputs = {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
+        expected, outputs = oracle_outputs(self.contract.name, inputs), self.outputs(guarded)
         self.last = (inputs, outputs)
-        for name, got in outputs.items():
-            compare_output(name, expected[name], got, inputs, (compare or {}).get(name, exact))
+        compare_outputs(expected, outputs, inputs, compare or {})
 
     def check_read_only(self, values: Mapping[str, Any], *, shapes: Mapping[str, Sequence[int]] | None = None) -> None:
         """Call the op with its inputs in memory that cannot be written.
@@ -358,14 +249,14 @@ class OpUnderTest:
         """
         if self.device != "cpu":
             raise UnsupportedCall("only memory of the host can be made read-only")
-        guarded, scalars = self._materialise(values, {}, {}, shapes or {}, 0)
+        guarded, scalars = self.materialise(OpCall(values, shapes=shapes or {}))
         written = {t.name for t in self.contract.outputs}
         with ExitStack() as stack:
             views = {
                 name: g.view if name in written else stack.enter_context(read_only(g.buffer, g.view))
                 for name, g in guarded.items()
             }
-            self._run({**scalars, **views})
+            self.launch({**scalars, **views})
 
     def check_wide(
         self,
@@ -393,7 +284,7 @@ class OpUnderTest:
             Mismatch: an output is wrong, or the engine raised.
             UnsupportedCall: the device has no memory for such a tensor.
         """
-        guarded, scalars = self._materialise(values, dtypes or {}, {}, shapes or {}, 0)
+        guarded, scalars = self.materialise(OpCall(values, dtypes or {}, shapes=shapes or {}))
         inputs = {**scalars, **{key: to_numpy(g.view) for key, g in guarded.items()}}
         views = {key: g.view for key, g in guarded.items()}
         try:
@@ -403,12 +294,11 @@ class OpUnderTest:
         for param in self.contract.params:
             if isinstance(param, Scalar) and param.stride_of == name:
                 scalars[param.name] = views[name].stride(0)
-        self._run({**scalars, **views})
-        expected = oracle.load(self.contract.name)(**{k: _copy(v) for k, v in inputs.items()})
+        self.launch({**scalars, **views})
+        expected = oracle_outputs(self.contract.name, inputs)
         got = {t.name: to_numpy(views[t.name]) for t in self.contract.outputs if t.name in views}
         self.last = (inputs, got)
-        for output, value in got.items():
-            compare_output(output, expected[output], value, inputs, (compare or {}).get(output, exact))
+        compare_outputs(expected, got, inputs, compare or {})
 
     def check_return_value(self, values: Mapping[str, Any]) -> None:
         """Call an op that returns numbers and compare them exactly with the oracle.
@@ -444,96 +334,3 @@ class OpUnderTest:
         except Exception as error:
             raise Mismatch(Failure(Kind.RAISED, f"{type(error).__name__} instead of ValueError: {error}")) from error
         raise Mismatch(Failure(Kind.ACCEPTED, f"{EXPLANATION[Kind.ACCEPTED]}: {dict(values)} gave {got}"))
-
-    def run(self, values: Mapping[str, Any], **tensors: torch.Tensor | None) -> dict[str, Array]:
-        """Call the op once with some tensors passed unmodified, because they are too large to copy or guard.
-
-        Args:
-            values: other arguments by parameter name.
-            **tensors: arguments to pass as they are.
-
-        Returns:
-            The outputs among the other arguments, by parameter name.
-
-        Raises:
-            Mismatch: the engine raised.
-        """
-        guarded, scalars = self._materialise(values, {}, {}, {}, 0, given=tensors)
-        self._run({**scalars, **{name: g.view for name, g in guarded.items()}, **tensors})
-        return {t.name: to_numpy(guarded[t.name].view) for t in self.contract.outputs if t.name in guarded}
-
-    def _run(self, arguments: Mapping[str, Any]) -> None:
-        """Call the op and wait for the device; turn an exception of either into a failure."""
-
-        def run() -> None:
-            self.function(**arguments)
-            if self.device != "cpu":
-                torch.cuda.synchronize()
-
-        call_engine(run)
-
-    def _materialise(
-        self,
-        values: Mapping[str, Any],
-        dtypes: Mapping[str, str],
-        layouts: Mapping[str, str],
-        shapes: Mapping[str, Sequence[int]],
-        pattern: int,
-        given: Collection[str] = (),
-    ) -> tuple[dict[str, GuardedTensor], dict[str, Any]]:
-        arrays = {
-            t.name: np.asarray(values[t.name])
-            for t in self.contract.tensors
-            if t.name in values and values[t.name] is not None
-        }
-        known = {**{n: a.shape for n, a in arrays.items()}, **shapes}
-        sizes = axis_sizes(self.contract, known, values)
-        guarded: dict[str, GuardedTensor] = {}
-        scalars: dict[str, Any] = {}
-        for param in self.contract.params:
-            if param.name in given:
-                continue
-            if isinstance(param, Scalar):
-                if param.name in values:
-                    scalars[param.name] = values[param.name]
-                elif param.axis in sizes:
-                    scalars[param.name] = sizes[param.axis]
-                elif param.tuning and param.default is REQUIRED:
-                    scalars[param.name] = TILE
-                continue
-            if param.name in arrays:
-                shape: tuple[int, ...] = arrays[param.name].shape
-            elif param.written and not (param.name in values and values[param.name] is None):
-                shape = tuple(shapes[param.name]) if param.name in shapes else shape_of(param, sizes)
-            else:
-                scalars[param.name] = None
-                continue
-            dtype = getattr(torch, dtypes.get(param.name) or param.production or param.dtypes[0])
-            guarded[param.name] = GuardedTensor(
-                shape,
-                dtype,
-                layout=layouts.get(param.name, "dense"),
-                pattern=pattern,
-                device=self.device,
-                values=arrays.get(param.name),
-                is_cumulative=param.cumulative is not None,
-            )
-        for param in self.contract.params:
-            if isinstance(param, Scalar) and param.stride_of in guarded:
-                scalars.setdefault(param.name, guarded[param.stride_of].view.stride(0))
-        return guarded, scalars
-
-    def _nothing_else_changed(self, guarded: Mapping[str, GuardedTensor]) -> None:
-        for name, g in guarded.items():
-            if g.is_unchanged():
-                continue
-            if count := g.changed_outside():
-                elements = "1 element" if count == 1 else f"{count} elements"
-                raise Mismatch(Failure(Kind.OUTSIDE, f"the call wrote {elements} outside {name}", name, wrong=count))
-            param = self.contract.param(name)
-            if isinstance(param, Tensor) and not param.written and g.changed_inside():
-                raise Mismatch(Failure(Kind.INPUT_CHANGED, f"the call changed its input {name}", name))
-
-
-def _copy(value: Any) -> Any:
-    return value.copy() if isinstance(value, np.ndarray) else value

@@ -16,6 +16,17 @@ EXAMPLES = 5
 """Number of wrong elements that a failure lists; it counts the others."""
 
 
+def compare_outputs(
+    expected: Mapping[str, Array],
+    outputs: Mapping[str, Array],
+    inputs: Mapping[str, Any],
+    compare: Mapping[str, Compare],
+) -> None:
+    """Compare all outputs of an engine with the oracle's; arguments are those of `compare_output`, by output name."""
+    for name, got in outputs.items():
+        compare_output(name, expected[name], got, inputs, compare.get(name, exact))
+
+
 def compare_output(name: str, expected: Array, got: Array, inputs: Mapping[str, Any], compare: Compare) -> None:
     """Compare an output, whole, with the oracle's.
 

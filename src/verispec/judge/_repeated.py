@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from verispec.judge._compare import Compare, exact
+from verispec.judge._call import OpCall
+from verispec.judge._compare import Compare, exact, oracle_outputs
+from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import copies_of, repeated, row_sizes
-from verispec.judge._explained import COPY, ComparedCall
 from verispec.judge._failure import Mismatch
-from verispec.judge._op import OpCall, OpUnderTest
-from verispec.judge._output import compare_output, under_poison
-from verispec.reference import oracle
+from verispec.judge._op import OpUnderTest
+from verispec.judge._output import compare_outputs, under_poison
 
 Masks = dict[str, Any]
 Answer = tuple[Mapping[str, Any], Mapping[str, Any], Masks]
@@ -95,12 +95,11 @@ def _compare_copies(
         if key in seen:
             continue
         seen.add(key)
+        alone = {name: value[copy] for name, value in got.items()}
         try:
-            for name, value in got.items():
-                compare_output(name, expected[name], value[copy], small, compare.get(name, exact))
+            compare_outputs(expected, alone, small, compare)
         except Mismatch as mismatch:
             mismatch.failure.details[COPY] = copy
-            alone = {name: value[copy] for name, value in got.items()}
             op.compared = ComparedCall(op.contract, mismatch.failure, small, alone, expected, compare)
             raise
     return small, expected, written
@@ -128,14 +127,9 @@ def _answer(op: OpUnderTest, inputs: Mapping[str, Any], known: Answer | None) ->
         if derived := under_poison(op.contract, first, inputs, expected):
             return derived, written
 
-    def run(given: Mapping[str, Any]) -> Mapping[str, Any]:
-        copied = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in given.items()}
-        answer: Mapping[str, Any] = oracle.load(op.contract.name)(**copied)
-        return answer
-
     outputs = [t.name for t in op.contract.outputs if t.role == "out" and inputs.get(t.name) is not None]
     other = {name: ~inputs[name] if inputs[name].dtype == bool else inputs[name] + 1 for name in outputs}
-    expected, again = run(inputs), run({**inputs, **other})
+    expected, again = (oracle_outputs(op.contract.name, inputs, **changed) for changed in ({}, other))
     return expected, {
         t.name: exact(expected[t.name], again[t.name], {}) == 0 if t.name in outputs else np.array(True)
         for t in op.contract.outputs

@@ -1,0 +1,188 @@
+"""Traits of the wrong elements of a failing call: where they lie, and where their values come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from verispec.judge._compare import Array, exact
+from verispec.judge._compared import ComparedCall
+from verispec.judge._failure import Kind, Mismatch
+from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows
+from verispec.reference.contracts import Contract
+
+CHANCE = 0.2
+"""Chance above which it says nothing that all wrong elements lie in one kind of rows."""
+OTHERS = 3
+"""Elements of other kinds beside which a single wrong one shows its kind."""
+
+Shares = Iterator[tuple[float, str]]
+"""Descriptions of wrong elements, each with the share of all elements that it holds for."""
+
+
+def places(compared: ComparedCall) -> list[str]:
+    """Return descriptions that hold for all wrong elements and for few others, the rarest first."""
+    inputs, tensor = compared.inputs, compared.wrong_output
+    if tensor is None or compared.outputs[tensor.name].ndim == 0:
+        return []
+    name = tensor.name
+    got, expected = compared.outputs[name], compared.expected[name]
+    try:
+        wrong: Array = np.asarray(compared.compare.get(name, exact)(expected, got, inputs))
+    except Mismatch:  # a comparison that has its own words for what is wrong
+        return []
+    rows = request_rows(compared.contract, inputs)
+    must_change = exact(inputs[name], expected, inputs)
+    hit, written = _any_of_row(wrong), _any_of_row(must_change)
+    if np.any(hit & ~written):
+        written = np.ones_like(hit)
+    axis, found = first_axis(tensor), []
+    if axis == "B":
+        found = list(_of_requests(compared.contract, inputs, rows.counts, hit, written))
+        if str(tensor.shape[-1]) == "K+1" and len(rows.counts) == len(hit):
+            found += list(_of_columns(rows.counts, wrong, must_change, alone=not found))
+    elif axis == rows.axis and axis and len(hit) >= rows.counts.sum():
+        found = list(_of_rows(compared.contract, inputs, rows, hit, written))
+    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+
+
+def sources(compared: ComparedCall) -> list[str]:
+    """Return inputs, or other places of the output, that have the wrong values."""
+    inputs, tensor = compared.inputs, compared.wrong_output
+    rows = request_rows(compared.contract, inputs)
+    if tensor is None or not rows.axis or compared.failure.kind == Kind.UNWRITTEN:
+        return []
+    got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
+    if first_axis(tensor) == rows.axis and got.ndim == 1 and len(got) >= rows.counts.sum() > 0:
+        return list(_moved(rows, got, expected))
+    if first_axis(tensor) == "B" and str(tensor.shape[-1]) == "K+1" and len(rows.counts) == len(got):
+        return list(_copied(compared.contract, inputs, rows, got, expected))
+    return []
+
+
+def _any_of_row(elements: Array) -> Array:
+    return np.asarray(elements.reshape(len(elements), -1).any(axis=1))
+
+
+# Places
+
+
+def _of_requests(contract: Contract, inputs: Mapping[str, Any], counts: Array, wrong: Array, written: Array) -> Shares:
+    """Yield descriptions of all wrong requests that do not hold for all `written` ones.
+
+    Args:
+        contract: contract of the op.
+        inputs: arguments by parameter name.
+        counts: rows of each request, [B]; empty if the op has none.
+        wrong: mask of the requests with a wrong element, [B].
+        written: mask of the requests with an element that the op must write, [B].
+    """
+    requests = len(wrong)
+    number = np.arange(requests)
+
+    def kind(text: str, those: Array) -> Shares:
+        return _kind(text, those[written], wrong[written])
+
+    if len(counts) == requests:
+        yield from kind("in requests without drafts", counts == 0)
+    for tensor in contract.tensors:
+        value = inputs.get(tensor.name)
+        if not isinstance(value, np.ndarray) or tensor.written or tensor.cumulative or tensor.within:
+            continue
+        if first_axis(tensor) == "B" and value.dtype.kind == "b" and value.shape == (requests,):
+            yield from kind(f"where {tensor.name} is true", value)
+            yield from kind(f"where {tensor.name} is false", ~value)
+        elif value.dtype.kind == "i" and value.ndim == 1 and len(counts) == requests and len(value) == counts.sum():
+            holds = np.zeros(requests, bool)
+            holds[np.repeat(number, counts)[value == -1]] = True
+            yield from kind(f"in requests with -1 in {tensor.name}", holds)
+    yield from _from_on("request {} on", number[written], wrong[written])
+    for period in (1024, 512, 256, 128, 64, 32, 16, 8):
+        if told := list(kind(f"in requests {period}, {2 * period} and so on", (number % period == 0) & (number > 0))):
+            yield from told
+            break
+
+
+def _of_rows(
+    contract: Contract, inputs: Mapping[str, Any], rows: RowsByRequest, wrong: Array, written: Array
+) -> Shares:
+    """Yield descriptions of all wrong rows, or of their requests; masks are those of `_of_requests`, by row."""
+    request = rows.requests
+    wrong, written = wrong[: len(request)], written[: len(request)]
+    hit, used = np.zeros(len(rows.counts), bool), np.zeros(len(rows.counts), bool)
+    hit[request[wrong]], used[request[written]] = True, True
+    yield from _of_requests(contract, inputs, rows.counts, hit, used)
+    yield from _from_on("row {} of a request on", rows.places, wrong)
+
+
+def _of_columns(counts: Array, wrong: Array, written: Array, alone: bool) -> Shares:
+    """Yield descriptions of all wrong elements of rows that have one per draft and one more.
+
+    Args:
+        counts: drafts of each request.
+        wrong: mask of the wrong elements.
+        written: mask of the elements that the op must write.
+        alone: True if nothing else is known of them; the first one is then described.
+    """
+    column = np.broadcast_to(np.arange(wrong.shape[1]), wrong.shape)
+    inside = column <= counts[:, None]
+    found = []
+    if not np.any(written & wrong) and np.all(_any_of_row(written)[_any_of_row(wrong)]):
+        found.append((0.0, "wrong only behind the last token of a request"))
+    if np.all(inside[wrong]):
+        found += list(_kind("at bonus tokens", (column == counts[:, None])[inside], wrong[inside]))
+        found += list(_from_on("place {} of a request on", column[inside], wrong[inside]))
+    yield from found
+    request, place = (int(i) for i in np.argwhere(wrong)[0])
+    if alone and not found and place == counts[request]:
+        drafts = "without drafts" if not place else f"of {place} draft{'s' * (place > 1)}"
+        yield 1.0, f"the first wrong one is the bonus token of a request {drafts}"
+
+
+def _kind(text: str, kind: Array, wrong: Array) -> Shares:
+    """Yield the text if all wrong elements are of a kind that they would hardly be by chance."""
+    share, count = float(np.mean(kind)) if len(kind) else 1.0, int(np.count_nonzero(wrong))
+    alone = np.array_equal(kind, wrong) and len(kind) - count >= OTHERS
+    if count and np.all(kind[wrong]) and share < 1 and (alone or (count > 1 and share**count < CHANCE)):
+        yield share, f"wrong only {text}"
+
+
+def _from_on(text: str, numbers: Array, wrong: Array) -> Shares:
+    """Yield the text with the lowest number of a wrong element, if elements before it are many."""
+    if np.any(wrong) and (first := int(numbers[wrong].min())) > 0:
+        yield from _kind(f"from {text.format(first)}", numbers >= first, wrong)
+
+
+# Sources
+
+
+def _moved(rows: RowsByRequest, got: Array, expected: Array) -> Iterator[str]:
+    """Yield the order in which the engine wrote the values of each request: another than their own."""
+    total = int(rows.counts.sum())
+    row, first = np.arange(total), np.repeat(rows.starts, rows.counts)
+    last = first + np.repeat(rows.counts, rows.counts) - 1
+    for text, order in (("in reverse order", first + last - row), ("one row behind", np.maximum(row - 1, first))):
+        if np.any(got[:total] != expected[:total]) and np.array_equal(got[:total], expected[order]):
+            yield f"the values of each request are {text}"
+
+
+def _copied(
+    contract: Contract, inputs: Mapping[str, Any], rows: RowsByRequest, got: Array, expected: Array
+) -> Iterator[str]:
+    """Yield the inputs whose values, at the place or of the request, are all wrong ones."""
+    request, place = np.nonzero(got != expected)
+    if not len(request):
+        return
+    values, are_drafts = got[request, place], np.all(place < rows.counts[request])
+    for other in contract.tensors:
+        given = inputs.get(other.name)
+        if not isinstance(given, np.ndarray) or given.dtype.kind != "i" or other.written or other.cumulative:
+            continue
+        flat = given.reshape(len(given), -1)[:, 0] if given.size else given
+        if first_axis(other) == rows.axis and are_drafts and len(flat) >= rows.counts.sum():
+            if np.array_equal(flat[rows.starts[request] + place], values):
+                yield f"the wrong values are those of {other.name} at their place"
+        elif first_axis(other) == "B" and len(flat) == len(rows.counts) and np.array_equal(flat[request], values):
+            yield f"the wrong values are those of {other.name} of their request"

@@ -1,0 +1,52 @@
+"""Rows of a call's tensors that belong to each of its requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from verispec.judge._compare import Array
+from verispec.reference.contracts import Contract, Tensor
+
+
+class RowsByRequest(NamedTuple):
+    """Rows of drafts or tokens by request.
+
+    Attributes:
+        starts: first row of each request, [B].
+        counts: number of rows of each request, [B].
+        axis: axis of these rows in the contract; empty if the op has none.
+    """
+
+    starts: Array
+    counts: Array
+    axis: str
+
+    @property
+    def requests(self) -> Array:
+        """Number of the request of each row."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def places(self) -> Array:
+        """Place of each row in its request."""
+        places: Array = np.arange(int(self.counts.sum())) - np.repeat(self.starts, self.counts)
+        return places
+
+
+def request_rows(contract: Contract, inputs: Mapping[str, Any]) -> RowsByRequest:
+    """Return the rows of each request of a call, from its cumulative counts."""
+    for tensor in contract.tensors:
+        sums = inputs.get(tensor.name)
+        if tensor.cumulative and tensor.cumulative.limit and isinstance(sums, np.ndarray) and sums.ndim == 1:
+            ends = sums[1:] if tensor.shape == ("B+1",) else sums
+            starts = sums[:-1] if tensor.shape == ("B+1",) else np.concatenate(([0], sums[:-1]))[: len(sums)]
+            return RowsByRequest(starts.astype(np.int64), (ends - starts).astype(np.int64), tensor.cumulative.limit)
+    return RowsByRequest(np.zeros(0, np.int64), np.zeros(0, np.int64), "")
+
+
+def first_axis(tensor: Tensor) -> str:
+    """Return the first axis of a tensor, of which a buffer may have more."""
+    return str(tensor.shape[0]).removeprefix(">=") if tensor.shape else ""

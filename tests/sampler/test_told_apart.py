@@ -1,0 +1,208 @@
+"""Mistakes that explain the same call: which of them a failure names, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from verispec.engines import UnsupportedCall
+from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, _explained, explained
+from verispec.judge._compare import oracle_outputs
+from verispec.judge._compared import ComparedCall
+from verispec.judge._explained import AS_IF, explaining, mistakes_of, of_inputs
+from verispec.judge._misread import misread
+from verispec.reference import contracts, cpu, oracle
+from verispec.run.record import FAULT
+
+LIMITS, DRAW = "apply_top_k_top_p", "gumbel_sample"
+IGNORED, LOW = "top_k did not count", "pos had its low 8 bits alone"
+
+
+def limits(rows: int = 3) -> dict[str, Any]:
+    logits = np.random.default_rng(1).normal(size=(rows, 40)).astype(np.float32)
+    return {"logits": logits, "k": np.resize([5, 9, 3], rows), "p": None}
+
+
+def draws(rows: int, vocab: int, first: int = 0) -> dict[str, Any]:
+    return {
+        "logits": np.zeros((rows, vocab), np.float32), "expanded_idx_mapping": np.arange(rows),
+        "temperature": np.ones(rows), "seed": np.arange(rows) * 3 + 2**34 + first,
+        "pos": np.arange(rows) * 300 + 2**17 + 7, "apply_temperature": True,
+        "is_drafting": False, "logits_cache": None, "logits_cache_col": None,
+    }  # fmt: skip
+
+
+def misreading(op: str, **changes: Callable[[Any], Any]) -> Callable[..., None]:
+    """Return the op with some arguments changed."""
+
+    def run(**arguments: Any) -> None:
+        cpu.op(op)(**{**arguments, **{name: change(arguments[name]) for name, change in changes.items()}})
+
+    return run
+
+
+LOW_BITS = misreading(DRAW, pos=lambda pos: pos & 255)
+WITHOUT_K = misreading(LIMITS, k=lambda _: None)
+
+
+def failing(op: str, engine: Callable[..., None], values: Mapping[str, Any]) -> tuple[Failure, ComparedCall]:
+    """Return the failure of a call, and the call."""
+    under_test = OpUnderTest(contracts.load(op), engine)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(values)
+    assert under_test.compared is not None
+    return caught.value.failure, under_test.compared
+
+
+def words_of(compared: ComparedCall) -> list[str]:
+    return [mistake.words for mistake in mistakes_of(compared)]
+
+
+def test_a_listed_mistake_that_is_a_misread_input_too_is_named_once() -> None:
+    failure, compared = failing(LIMITS, WITHOUT_K, limits())
+    assert "k were None" in {mistake.words for mistake in explaining(compared, of_inputs(compared))}
+    told = explained(failure, compared)
+    assert told.message.endswith(f" ({AS_IF} {IGNORED})")
+    assert told.details[FAULT] == IGNORED
+
+
+def test_a_listed_mistake_is_named_where_a_misread_input_always_gives_the_same() -> None:
+    """No other seeds tell a temperature of 1 from one that is not applied."""
+    logits = np.random.default_rng(2).normal(size=(8, 40)).astype(np.float32)
+    heated = draws(8, 40) | {"temperature": np.linspace(0.5, 4, 8), "logits": logits}
+    _, compared = failing(DRAW, misreading(DRAW, apply_temperature=lambda _: False), heated)
+    assert [mistake.words for mistake in explaining(compared, of_inputs(compared))] == ["apply_temperature were False"]
+    assert words_of(compared) == ["the temperature were 1"]
+
+
+def test_other_seeds_tell_a_misread_input_from_a_listed_mistake() -> None:
+    """Two tokens of two requests are by chance those of many mistakes, of which the listed ones would be named."""
+    failure, compared = failing(DRAW, LOW_BITS, draws(rows=2, vocab=2))
+    assert LOW not in words_of(replace(compared, with_seeds=None)) != []
+    told = explained(failure, compared)
+    assert told.message.endswith(f" ({AS_IF} {LOW})")
+    assert FAULT not in told.details, "it is of this call, and no fault of others"
+
+
+def test_what_the_case_has_named_stays_the_fault() -> None:
+    failure, compared = failing(LIMITS, WITHOUT_K, limits())
+    told = explained(replace(failure, details={FAULT: "strides ignored"}), compared)
+    assert told.details == {FAULT: "strides ignored"}
+    assert IGNORED in told.message
+
+
+def test_words_of_the_case_stay_before_the_mistake() -> None:
+    failure, compared = failing(LIMITS, WITHOUT_K, limits())
+    told = explained(replace(failure, message=f"{failure.message} (call 2 of 9)"), compared)
+    assert told.message.endswith(f" (call 2 of 9; {AS_IF} {IGNORED})")
+
+
+def test_a_call_that_many_mistakes_explain_names_none() -> None:
+    failure, compared = failing(DRAW, misreading(DRAW, pos=lambda pos: pos + 1), draws(rows=1, vocab=2, first=1))
+    alone = replace(compared, with_seeds=None, again=None)
+    assert len(explaining(alone, _explained.listed(alone))) > _explained.MOST
+    assert words_of(alone) == []
+    assert AS_IF not in explained(failure, alone).message
+
+
+AMBIGUOUS = draws(rows=2, vocab=2, first=4)
+"""A call that two listed mistakes explain, and the misread input that the engine has."""
+
+
+@pytest.mark.parametrize("error", [UnsupportedCall("no other seeds"), Mismatch(Failure(Kind.RAISED, "no"))])
+def test_a_refused_further_call_tells_nothing_apart(error: Exception) -> None:
+    def refuse(_: int) -> Any:
+        raise error
+
+    _, compared = failing(DRAW, LOW_BITS, AMBIGUOUS)
+    assert len(words_of(replace(compared, with_seeds=refuse))) == 2
+
+
+def test_a_further_call_that_nothing_explains_tells_nothing_apart() -> None:
+    def other(_: int) -> Any:
+        return compared.inputs, {"sampled": compared.outputs["sampled"] + 7}
+
+    _, compared = failing(DRAW, LOW_BITS, AMBIGUOUS)
+    assert len(words_of(replace(compared, with_seeds=other))) == 2
+
+
+def test_a_further_call_whose_mistakes_are_not_all_tried_tells_nothing_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, gives = [0.0], _explained._gives
+    _, compared = failing(DRAW, LOW_BITS, AMBIGUOUS)
+
+    def and_no_time_is_left(mistake: Any, call: ComparedCall) -> bool:
+        found = gives(mistake, call)
+        now[0] += 9 * (found and call.inputs is not compared.inputs)
+        return found
+
+    monkeypatch.setattr(_explained, "time", SimpleNamespace(process_time=lambda: now[0]))
+    monkeypatch.setattr(_explained, "_gives", and_no_time_is_left)
+    assert len(words_of(compared)) == 2
+    assert now == [9]
+
+
+def test_further_calls_change_nothing_of_the_op() -> None:
+    under_test = OpUnderTest(contracts.load(DRAW), LOW_BITS)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(draws(rows=2, vocab=2))
+    last, compared = under_test.last, under_test.compared
+    under_test.before_call = lambda _: pytest.fail("the further call is recorded")
+    explained(caught.value.failure, compared)
+    assert under_test.last is last
+    assert under_test.compared is compared
+
+
+def test_a_right_token_that_a_comparison_accepts_shows_no_mistake() -> None:
+    """Such comparisons test tokens by the right scores, and would accept each right one of any mistake."""
+    _, compared = failing(DRAW, LOW_BITS, draws(rows=5, vocab=2, first=18))
+    right, every = compared.expected["sampled"], (_explained.listed, of_inputs)
+    bounded = replace(compared, compare={"sampled": lambda expected, got, _: (got != right) & (got != expected)})
+    told, exact = ([m.words for of in every for m in explaining(call, of(call))] for call in (bounded, compared))
+    assert told == exact == [LOW]
+
+
+def test_the_search_ends_with_its_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def slow(*_: Any) -> None:
+        tried.append(1)
+
+    monkeypatch.setattr(_explained, "_gives", slow)
+    monkeypatch.setattr(_explained, "SECONDS", -1.0)
+    _, compared = failing(LIMITS, WITHOUT_K, limits())
+    assert words_of(compared) == tried == []
+
+
+@pytest.mark.parametrize("most", ["LARGEST", "ROWS"])
+def test_large_calls_are_not_tried(monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    _, compared = failing(LIMITS, WITHOUT_K, limits(rows=6))
+    assert words_of(compared) == [IGNORED]
+    monkeypatch.setattr(_explained, most, 5)
+    assert words_of(compared) == []
+
+
+@pytest.mark.parametrize(("op", "values"), [(LIMITS, limits()), (DRAW, draws(4, 70))])
+def test_each_misread_input_is_another(op: str, values: dict[str, Any]) -> None:
+    inputs, _ = OpUnderTest(contracts.load(op), lambda **_: None).call(values)
+    found = list(misread(contracts.load(op), inputs))
+    assert len({words for words, _ in found}) == len(found) > 5
+    given = [tuple((name, np.asarray(value).tobytes()) for name, value in changed.items()) for _, changed in found]
+    assert len(set(given)) == len(given)
+    for words, changed in found:
+        assert any(not np.array_equal(inputs[name], value) for name, value in changed.items()), words
+
+
+def test_an_oracle_gets_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fills(*, output: Any, **_: Any) -> dict[str, Any]:
+        output[:] = 1
+        return {"output": output}
+
+    monkeypatch.setattr(oracle, "load", lambda _: fills)
+    given = np.zeros(3)
+    assert oracle_outputs(LIMITS, {"output": given, "k": 3})["output"].tolist() == [1, 1, 1]
+    assert given.tolist() == [0, 0, 0]
