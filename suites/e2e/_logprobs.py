@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,6 +38,10 @@ def check_batch(
         Mismatch: a token has no entry, or an entry has a wrong value.
     """
     require_accepted_drafts(results)
+    texts = [
+        Text(f"request {n}", model_of(request), request, result.token_ids)
+        for n, (request, result) in enumerate(zip(asked, results, strict=True))
+    ]
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         what, entries, wanted = (
             f"request {n}",
@@ -45,40 +50,91 @@ def check_batch(
         )
         require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
         if wanted:
-            check_entries(model_of(request), request, result.token_ids, entries, mode, what)
+            check_entries(texts[n], entries, mode, beside=[text for text in texts if text is not texts[n]])
 
 
-def check_entries(
-    model: ReferenceModel,
-    request: GenerationRequest,
-    tokens: Sequence[int],
-    entries: Sequence[TokenLogprobs],
-    mode: str,
-    what: str,
-) -> None:
-    """Check the value of each token and the most likely tokens of its row."""
-    rows = model.logits(request.prompt_token_ids, tuple(tokens))
-    slack = model.rounding(request.prompt_token_ids, tuple(tokens))
-    for i, (logits, token, entry) in enumerate(zip(rows, tokens, entries, strict=True)):
-        row, off = logits, slack
+@dataclass(frozen=True)
+class Text:
+    """The tokens of a request, and the float64 model whose rows they come from.
+
+    Attributes:
+        name: name of the text in messages.
+        model: the model.
+        request: the request.
+        tokens: tokens whose log-probabilities are checked.
+    """
+
+    name: str
+    model: ReferenceModel
+    request: GenerationRequest
+    tokens: Sequence[int]
+
+    @property
+    def logits(self) -> Array:
+        """The model's own rows, [tokens, V]."""
+        return self.model.logits(self.request.prompt_token_ids, tuple(self.tokens))
+
+    def row(self, place: int, mode: str) -> tuple[Array, float] | None:
+        """Return a row whose log-softmax holds the log-probabilities of a token, and the error of each of these.
+
+        None where a token at the edge of a limit may be in or out.
+        """
+        row, off = self.logits[place], self.model.rounding(self.request.prompt_token_ids, tuple(self.tokens))
         if mode == "processed":
-            row, off = processed(logits, request, tokens[:i], stops_of(request)), slack_after(slack, request)
-        if mode == "processed" and not request.greedy:
-            exact = distribution(row, request)
-            if (possible(row, request, off) != (exact > 0)).any():
-                continue  # A token at the edge of a limit may be in or out.
+            row = processed(row, self.request, self.tokens[:place], stops_of(self.request))
+            off = slack_after(off, self.request)
+        if mode == "processed" and not self.request.greedy:
+            exact = distribution(row, self.request)
+            if (possible(row, self.request, off) != (exact > 0)).any():
+                return None
             with np.errstate(divide="ignore"):
                 row = np.log(exact)
-            off /= request.temperature
-        bound = 2 * off + ARITHMETIC
+            off /= self.request.temperature
+        return row, 2 * off + ARITHMETIC
+
+
+def check_entries(text: Text, entries: Sequence[TokenLogprobs], mode: str, beside: Sequence[Text] = ()) -> None:
+    """Check the value of each token and the most likely tokens of its row.
+
+    Args:
+        text: the tokens.
+        entries: their log-probabilities.
+        mode: one of `LOGPROBS_MODES`.
+        beside: other texts of the batch, whose rows an engine may take by mistake.
+    """
+    top = text.request.logprobs or 0
+    for i, (token, entry) in enumerate(zip(text.tokens, entries, strict=True)):
+        if (found := text.row(i, mode)) is None:
+            continue
+        row, bound = found
         try:
-            check_row(row, token, entry, request.logprobs or 0, bound, f"{what}, token {i}")
+            check_row(row, token, entry, top, bound, f"{text.name}, token {i}")
         except Mismatch as mismatch:
-            others = {"the raw logits": logits, **_shaped(logits, request, tokens[:i])}
+            logits, message = text.logits[i], mismatch.failure.message
+            others = {"the raw logits": logits, **_shaped(logits, text.request, text.tokens[:i])}
             if other := _confused(_log_softmax(row)[token], others, token, entry.sampled, bound):
-                message = f"{mismatch.failure.message}; it is that of {other}, and the mode is {mode}"
-                raise Mismatch(replace(mismatch.failure, message=message)) from mismatch
-            raise
+                message += f"; it is that of {other}, and the mode is {mode}"
+            elif other := _elsewhere(text, i, entry, mode, beside):
+                message += f"; the entry is that of the row of {other}"
+            raise Mismatch(replace(mismatch.failure, message=message)) from mismatch
+
+
+def _elsewhere(text: Text, place: int, entry: TokenLogprobs, mode: str, beside: Sequence[Text]) -> str:
+    """Return the token whose row gives a wrong entry, whole; empty if none or several do.
+
+    Requests with one text up to a token have one row, whose first name is returned.
+    """
+    top = text.request.logprobs or 0
+    found: dict[tuple[tuple[int, ...], tuple[int, ...]], str] = {}
+    for other in (text, *beside) if top else (text,):  # one number alone agrees with one of many rows by chance
+        for i in range(len(other.tokens)):
+            with suppress(Mismatch, IndexError):  # another text may have ids outside of the vocabulary
+                if (other is text and i == place) or (read := other.row(i, mode)) is None:
+                    continue
+                check_row(read[0], text.tokens[place], entry, top, read[1], "")
+                row = (other.request.prompt_token_ids, tuple(other.tokens[:i]))
+                found.setdefault(row, f"token {i}" + f" of {other.name}" * (other is not text))
+    return "".join(found.values()) if len(found) == 1 else ""
 
 
 def _shaped(logits: Array, request: GenerationRequest, before: Sequence[int]) -> dict[str, Array]:
@@ -122,7 +178,7 @@ def check_prompt_entries(
         missing = len(following) - len(own)
         require(not missing, f"{what}: {missing} tokens of its prompt have no log-probability")
         read = GenerationRequest((first,), logprobs=top)
-        check_entries(model, read, following, own, "raw", f"the prompt of {what}")
+        check_entries(Text(f"the prompt of {what}", model, read, following), own, "raw")
 
 
 def check_row(row: Array, token: int, entry: TokenLogprobs, top: int, bound: float, what: str) -> None:

@@ -18,7 +18,7 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._adapted import Adapted, save_adapted
 from verispec.suites.e2e._counter_rng import Definition
-from verispec.suites.e2e._logprobs import check_entries, check_prompt_entries
+from verispec.suites.e2e._logprobs import Text, check_entries, check_prompt_entries
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import begins_in, check_tokens, residues, stops_of
 from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_model
@@ -209,7 +209,7 @@ def check_result(
         told = 0 if request.logprobs is None else len(sample.token_ids)
         require(len(sample.logprobs) == told, f"{what}: {len(sample.logprobs)} log-probabilities, expected {told}")
         if told:
-            check_entries(model, request, sample.token_ids, sample.logprobs, mode, what)
+            check_entries(Text(what, model, request, sample.token_ids), sample.logprobs, mode)
     if mode == "raw":  # Engines differ on whether the other mode is one of prompts too.
         check_prompt_entries(model, request, result, what)
     limited = request.top_k or request.top_p < 1 or request.min_p

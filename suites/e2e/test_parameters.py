@@ -18,7 +18,7 @@ from verispec.errors import VerispecError
 from verispec.judge import Inconclusive, Kind, Mismatch
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._counter_rng import Definition
-from verispec.suites.e2e._logprobs import check_entries
+from verispec.suites.e2e._logprobs import Text, check_entries
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import (
     LENGTH,
@@ -532,4 +532,5 @@ def test_every_sample_has_the_parameters(load: Load, prompts: Any, draft: str) -
                 continue
             check_tokens(reference_model(TARGET), request, sample, what)
             if not request.top_k:
-                check_entries(reference_model(TARGET), request, sample.token_ids, sample.logprobs, "raw", what)
+                own = Text(what, reference_model(TARGET), request, sample.token_ids)
+                check_entries(own, sample.logprobs, "raw")
