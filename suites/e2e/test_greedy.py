@@ -251,7 +251,7 @@ def test_a_head_takes_its_residual_where_its_configuration_says(load: Load, prom
 @case(
     "GEN-14",
     draft="eagle3 k=3",
-    configuration=["rotary base", "epsilon of norms", "size of heads"],
+    configuration=["rotary base", "epsilon of norms", "large epsilon of norms", "size of heads"],
     reach="a head whose configuration differs from its target's",
 )
 def test_a_head_has_a_configuration_of_its_own(
