@@ -60,9 +60,11 @@ struct Rule {
     }
     const RowNumbers numbers = sampling.numbers(state, row, step);
     const double log_normaliser = is_draft ? log_sum(own.draft, draft_view, draft_stats, state, step, scale) : 0.0;
+    const bool is_certain = is_draft && !draft_normaliser && own.draft.top() == kInfinite;
     const auto q = [&](int64_t token) {
-      const double logit = draft_view.get(token);
-      return logit > kNone ? std::exp2(logit * scale - log_normaliser) : 0.0;
+      const float logit = draft_view.get(token);
+      if (is_certain) return own.draft.weight(logit) / own.draft.total();
+      return logit > kNone ? std::exp2(static_cast<double>(logit) * scale - log_normaliser) : 0.0;
     };
     const double share = is_draft ? numbers.acceptance() * q(draft) : 0.0;
     if (has_nucleus && is_draft && target.surely_accepts(draft, share, p)) return {true, draft};

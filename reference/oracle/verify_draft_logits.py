@@ -62,6 +62,10 @@ def rows(
 
     def draft_probs(state: int, step: int, scale: float) -> Array:
         logits = clean(draft_logits[state, step, :vocabulary])
+        if draft_normaliser is None and logits.max() == np.inf:
+            certain = logits == np.inf
+            shares: Array = certain / certain.sum()
+            return shares
         log_q = logits / scale
         normaliser = logsumexp(log_q) if draft_normaliser is None else float(draft_normaliser[state, step])
         return at_least(np.exp(log_prob(log_q, normaliser)), logits)

@@ -18,8 +18,8 @@ from verispec.reference.oracle._fused import OUTPUTS, allowed_results
 from verispec.reference.oracle._request_state import clean, logsumexp
 
 REACH = "the reference's samplers verify every batch this way"
-OFFSETS = ["-80", "0", "80", "2097152"]
-"""Summands of all logits of a row. The last one has more bits than float32 keeps of a logit's product with a scale."""
+OFFSETS = ["-80", "0", "80", "3000000"]
+"""Summands of all logits of a row. The product of a scale and the last one has more bits than float32 keeps."""
 
 
 def of_temperature(params: Mapping[str, Any]) -> str | None:

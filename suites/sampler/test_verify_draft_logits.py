@@ -330,6 +330,18 @@ def test_rows_of_special_values(op: OpUnderTest, seed: int, rows: str) -> None:
         verify(op, requests, **limits(requests, k, p))
 
 
+@case("VDL-11", rows=["one infinite in the draft's", "two infinite in the draft's"])
+def test_certain_drafts(op: OpUnderTest, seed: int, rows: str) -> None:
+    """Half of the drafts are among the tokens with positive infinity."""
+    requests = drafted(seed, "ragged", 2100)
+    certain = [3, 2099][: 1 if rows.startswith("one") else 2]
+    requests.draft_logits[..., certain] = np.inf  # type: ignore[index]
+    requests.draft_sampled[::2] = certain[-1]
+    requests.target_logits[:, certain] += 8.0
+    verify(op, requests)
+    verify(op, requests, **limits(requests, [3, 40], [0.9, 1.0]))
+
+
 @case("VDL-12", dtype=["bfloat16", "float16"], limited=["no", "yes"], reach="the language-model head's own dtype")
 def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> None:
     requests = drafted(seed, "ragged", 2_000, temperature=1.0)
@@ -341,6 +353,13 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> 
 def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
     requests = drafted(seed, "wide", 1_500, temperature=float(temperature))
     requests.target_logits += float(offset)
+    verify(op, requests)
+
+
+@case("VDL-12", row="draft's", temperature=["0.01", "4"], offset=OFFSETS, reach=of_temperature)
+def test_temperatures_of_drafts(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
+    requests = drafted(seed, "wide", 300, temperature=float(temperature))
+    requests.draft_logits += float(offset)  # type: ignore[operator]
     verify(op, requests)
 
 
