@@ -59,12 +59,11 @@ struct Rule {
       return {step < batch.drafts(b) && draft == best, best};
     }
     const RowNumbers numbers = sampling.numbers(state, row, step);
-    const double log_normaliser = is_draft ? log_sum(own.draft, draft_view, draft_stats, state, step, scale) : 0.0;
-    const bool is_certain = is_draft && !draft_normaliser && own.draft.top() == kInfinite;
+    if (is_draft && !draft_normaliser) own.draft.combine(draft_view, draft_stats, scale, true);
     const auto q = [&](int64_t token) {
       const float logit = draft_view.get(token);
-      if (is_certain) return own.draft.weight(logit) / own.draft.total();
-      return logit > kNone ? std::exp2(static_cast<double>(logit) * scale - log_normaliser) : 0.0;
+      if (draft_normaliser) return given_probability(logit * static_cast<double>(scale), state, step);
+      return own.draft.total() > 0 ? own.draft.weight(logit) / own.draft.total() : 0.0;
     };
     const double share = is_draft ? numbers.acceptance() * q(draft) : 0.0;
     if (has_nucleus && is_draft && target.surely_accepts(draft, share, p)) return {true, draft};
@@ -77,17 +76,10 @@ struct Rule {
     return TargetRow::has_limits(k, p) ? team.by_first(shared.decision, settle) : settle();
   }
 
-  // Logarithm to base 2 of the draft row's sum, as the drafter gave it or from the scan; infinite for a row without
-  // any probability, so that q is 0.
-  double log_sum(Row& draft, const RowView& view, const BlockStats& stats, int64_t state, int64_t step,
-                 float scale) const {
-    if (draft_normaliser) {
-      const float given = *draft_normaliser->at<float>(state, step);
-      return given > kNone ? given * 1.4426950408889634 : -static_cast<double>(kNone);
-    }
-    draft.combine(view, stats, scale, true);
-    if (!(draft.total() > 0)) return -static_cast<double>(kNone);
-    return draft.base().log + std::log2(draft.total());
+  // From log2 of a weight and the normaliser that the drafter gave; 0 for a row without any probability.
+  double given_probability(double log, int64_t state, int64_t step) const {
+    const float normaliser = *draft_normaliser->at<float>(state, step);
+    return normaliser > kNone && log > kNone ? std::exp2(log - normaliser * 1.4426950408889634) : 0.0;
   }
 
   template <class Q>

@@ -93,20 +93,27 @@ class Weights:
         yield from inverse_cdf(self.kept, numbers.trial(TRIALS)[0], rounding.draw)
 
 
+def relative(logits: Array, temperature: float) -> Array:
+    """Return exp(logit / temperature) relative to the largest, `LEAST` or more where a token is not dropped.
+
+    Logits of positive infinity have all of the mass, and a row of minus infinities has none.
+    """
+    top = logits.max()
+    if top == -np.inf:
+        return np.zeros(len(logits))
+    if top == np.inf:
+        return (logits == np.inf).astype(np.float64)
+    return at_least(np.exp((logits - top) / temperature), logits)
+
+
 def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Weights]:
-    """Yield exp(logit / temperature) relative to the largest, `LEAST` or more where a token is not dropped.
+    """Yield the weights of `relative`.
 
     Several follow each other where rounding decides the number of tokens that top-p keeps.
     """
     logits = clean(row)
-    top = logits.max()
-    if top == -np.inf:
-        yield Weights(np.zeros(len(logits)), np.zeros(len(logits)))
-        return
-    weight: Array = (logits == np.inf).astype(np.float64)
-    if top != np.inf:
-        weight = at_least(np.exp((logits - top) / temperature), logits)
-    if k is None and p is None:  # most of the rows that are tested; there is nothing to sort for
+    weight = relative(logits, temperature)
+    if not weight.any() or (k is None and p is None):  # most of the rows that are tested; there is nothing to sort for
         yield Weights(weight, weight)
         return
     ids = order(logits)

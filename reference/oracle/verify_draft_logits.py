@@ -20,10 +20,11 @@ from verispec.reference.oracle._fused import (
     exceeds,
     inverse_cdf,
     limit,
+    relative,
     verify,
     weights,
 )
-from verispec.reference.oracle._request_state import clean, log_prob, logsumexp
+from verispec.reference.oracle._request_state import clean, log_prob
 
 Array = np.ndarray[Any, Any]
 
@@ -62,13 +63,11 @@ def rows(
 
     def draft_probs(state: int, step: int, scale: float) -> Array:
         logits = clean(draft_logits[state, step, :vocabulary])
-        if draft_normaliser is None and logits.max() == np.inf:
-            certain = logits == np.inf
-            shares: Array = certain / certain.sum()
-            return shares
-        log_q = logits / scale
-        normaliser = logsumexp(log_q) if draft_normaliser is None else float(draft_normaliser[state, step])
-        return at_least(np.exp(log_prob(log_q, normaliser)), logits)
+        if draft_normaliser is not None:
+            return at_least(np.exp(log_prob(logits / scale, float(draft_normaliser[state, step]))), logits)
+        weight = relative(logits, scale)
+        q: Array = weight / (weight.sum() or 1.0)
+        return q
 
     return rule
 

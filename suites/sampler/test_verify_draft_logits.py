@@ -342,6 +342,14 @@ def test_certain_drafts(op: OpUnderTest, seed: int, rows: str) -> None:
     verify(op, requests, **limits(requests, [3, 40], [0.9, 1.0]))
 
 
+@case("VDL-12", row="draft's, equal", offset=["-1e30", "1e30"])
+def test_equal_drafts_of_any_size(op: OpUnderTest, seed: int, offset: str) -> None:
+    """Any logits of one size are equally likely, also where their normaliser is no larger than they are."""
+    requests = drafted(seed, "wide", 37)
+    requests.draft_logits[:] = float(offset)  # type: ignore[index]
+    verify(op, requests)
+
+
 @case("VDL-12", dtype=["bfloat16", "float16"], limited=["no", "yes"], reach="the language-model head's own dtype")
 def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, limited: str) -> None:
     requests = drafted(seed, "ragged", 2_000, temperature=1.0)
@@ -359,7 +367,7 @@ def test_temperatures(op: OpUnderTest, seed: int, temperature: str, offset: str)
 @case("VDL-12", row="draft's", temperature=["0.01", "4"], offset=OFFSETS, reach=of_temperature)
 def test_temperatures_of_drafts(op: OpUnderTest, seed: int, temperature: str, offset: str) -> None:
     requests = drafted(seed, "wide", 300, temperature=float(temperature))
-    requests.draft_logits += float(offset)  # type: ignore[operator]
+    requests.draft_logits += float(offset)  # type: ignore[assignment, operator]
     verify(op, requests)
 
 
