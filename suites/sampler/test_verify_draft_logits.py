@@ -415,6 +415,15 @@ def test_the_normaliser_is_taken_as_it_is(op: OpUnderTest, seed: int) -> None:
     verify(op, requests, draft_normaliser=draft_normalisers(requests) + 40.0)
 
 
+@case("VDL-16", check="a number for each row", reach="the drafter hands over its normaliser")
+def test_each_row_has_a_normaliser_of_its_own(op: OpUnderTest, seed: int) -> None:
+    """Drafts of every second step of a state, and of every second state at the first step, pass for certain."""
+    requests = far(raw(random_requests(np.random.default_rng(seed), (3,) * 16, 300, spare=0, temperature=1.0)))
+    numbers = draft_normalisers(requests)
+    states, steps = np.indices(numbers.shape)
+    verify(op, requests, draft_normaliser=numbers + 40.0 * ((states + steps) % 2))
+
+
 @case("VDL-17", target=[45, 8200], reach="MiMo v2.5 Pro with DFlash")
 def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int) -> None:
     requests = drafted(seed, "ragged", target, draft_vocab=37)

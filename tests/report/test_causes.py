@@ -485,3 +485,30 @@ def test_causes_with_one_headline_are_told_apart_by_their_cases() -> None:
         "RRS-1, rejection_random_sample, k=2",
     ]
     assert [cause.headline for cause in fold(raised[:1])] == ["RRS-1, rejection_random_sample"]
+
+
+def test_a_cause_shows_a_case_of_the_clause_that_it_is_under() -> None:
+    """The first clause has no failure of the kind that most cases have."""
+    wrong = [failing(f"sampler/verify_one_hot:VOH-3:counts={n}", "value", f"value {n}") for n in range(3)]
+    relation = failing("sampler/verify_one_hot:VOH-1:counts=one", "relation broken", "two calls differ")
+    (cause,) = fold([*wrong, relation])
+    assert (cause.clause, cause.case, cause.message) == ("VOH-3", wrong[0].id, "value 0")
+
+
+def test_a_clause_on_drafts_does_not_stand_for_one_on_texts() -> None:
+    records = [
+        *(failing(f"e2e/trees:GEN-14:tree={tree}", "value", "drafts") for tree in ("wide", "forks")),
+        failing("e2e/trees:GEN-44:tree=wide", "value", "text"),
+    ]
+    (cause,) = fold(records)
+    assert (cause.clause, cause.message, cause.clauses) == ("GEN-44", "text", ("GEN-14", "GEN-44"))
+
+
+def test_an_ops_own_clause_comes_before_one_of_every_op() -> None:
+    """A batch of many cases of an axis tells less than the rule that is broken."""
+    records = [
+        *(failing(f"sampler/compute_slot_mapping:ANY-3:threads={n}", "value", "wrong") for n in range(3)),
+        failing("sampler/compute_slot_mapping:CSM-2:ranks=2", "value", "wrong"),
+        *(record for n in range(9) for record in passing(f"sampler/compute_slot_mapping:CSM-1:k={n}")),
+    ]
+    assert [cause.clause for cause in fold(records)] == ["CSM-2", "ANY-3"]

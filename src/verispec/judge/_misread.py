@@ -44,6 +44,7 @@ def _all(contract: Contract, inputs: Inputs) -> Misread:
             yield from _of_scalar(param, value)
         elif isinstance(value, np.ndarray) and not param.written and not param.cumulative and not param.within:
             yield from _of_rows(param, value, rows)
+            yield from _of_states(param, value, inputs)
             yield from _of_values(param, value)
             yield from _of_columns(param, value)
             if param.optional and not param.required_if:
@@ -87,6 +88,27 @@ def _of_rows(tensor: Tensor, value: Array, of: RowsByRequest) -> Misread:
             yield from read(f"at request {period - 1} from there on", np.minimum(row, period - 1))
         if len(of.counts) == len(value):
             yield from read("without counting requests that have no row", np.maximum(np.cumsum(of.counts > 0) - 1, 0))
+
+
+def _of_states(tensor: Tensor, value: Array, inputs: Inputs) -> Misread:
+    """Yield the mistakes of reading what a state holds at another state, or at another draft step of it."""
+    name = tensor.name
+    if first_axis(tensor) == "R" and len(value):
+        state = np.arange(len(value))
+        yield f"{name} were read at the first state", {name: value[state * 0]}
+        yield f"{name} were read at the state before", {name: value[np.maximum(state - 1, 0)]}
+        yield f"{name} were read at the next state", {name: value[np.minimum(state + 1, len(value) - 1)]}
+        states = inputs.get("idx_mapping")
+        if isinstance(states, np.ndarray):
+            held = np.flatnonzero((states >= 0) & (states < len(value)))
+            moved = value.copy()
+            moved[states[held]] = value[np.minimum(held, len(value) - 1)]
+            yield f"{name} were read at the number of the request, not at its state", {name: moved}
+    if value.ndim > 1 and str(tensor.shape[1]) == "K" and value.shape[1]:
+        step = np.arange(value.shape[1])
+        yield f"{name} were read at step 0", {name: value[:, step * 0]}
+        yield f"{name} were read one step before", {name: value[:, np.maximum(step - 1, 0)]}
+        yield f"{name} were read one step behind", {name: value[:, np.minimum(step + 1, len(step) - 1)]}
 
 
 def _of_drafts(contract: Contract, inputs: Inputs, of: RowsByRequest) -> Misread:

@@ -24,7 +24,7 @@ from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap
 from verispec.report.separation import common, separation
-from verispec.report.severity import SEVERITIES, severity_of
+from verispec.report.severity import SEVERITIES, keeps_text, severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import AS_IF, FAULT, SAVED, Record
@@ -90,11 +90,15 @@ def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
         yield replace(cause, twin=cause.case.split(":", 2)[-1]) if headlines[cause.headline] > 1 else cause
 
 
-def _rank(cause: Cause) -> tuple[bool, int, int, int, str]:
-    """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for."""
+def _rank(cause: Cause) -> tuple[bool, int, int, bool, int, str]:
+    """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for.
+
+    An op's own clause says more than one of every op, and comes before it.
+    """
     severity = SEVERITIES.index(cause.severity) if cause.severity else 0
     explained = len(cause.cases) + len(cause.consequences)
-    return cause.level != "error", severity, _harm(cause.kind), -explained, cause.case
+    is_general = cause.clause.startswith(EVERY_OP)
+    return cause.level != "error", severity, _harm(cause.kind), is_general, -explained, cause.case
 
 
 def _harm(kind: str) -> int:
@@ -250,7 +254,8 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     kind = Counter(r.kind for r in group).most_common(1)[0][0]
     clause = _clause_of(group, judged, kind)
     reached = [r for r in group if r.reach]
-    wanted = [r for r in group if r.case.clause == clause and r.kind == kind] or group
+    of_clause = [r for r in group if r.case.clause == clause]
+    wanted = [r for r in of_clause if r.kind == kind] or of_clause
     wanted = [r for r in wanted if r.reach] or wanted
     wanted = [r for r in wanted if _fault(r)] or wanted
     wanted = _apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted
@@ -339,14 +344,16 @@ def _where_of_clause(clause: str, group: Sequence[Record], judged: Sequence[Reco
 def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> str:
     """Return the clause that a cause is reported under.
 
-    Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. If
-    nearly every case fails, take the first and most basic clause. Otherwise take the clause with the highest failure
-    rate, and of equals the one with the fewest cases.
+    Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. A
+    clause without a failure of this kind does not stand for one that has some, nor does one that leaves every text as
+    it is for one on texts. If nearly every case fails, take the first and most basic clause. Otherwise take the clause
+    with the highest failure rate, and of equals the one with the fewest cases.
     """
     cases = Counter(r.case.clause for r in judged)
     is_one_op = len({r.case.subject for r in group}) == 1
-    own = [r for r in group if is_one_op and not r.case.clause.startswith(EVERY_OP)]
-    failing = Counter(r.case.clause for r in own or group)
+    own = [r for r in group if is_one_op and not r.case.clause.startswith(EVERY_OP)] or group
+    own = [r for r in own if r.kind == kind] or own
+    failing = Counter(r.case.clause for r in [r for r in own if not keeps_text(r)] or own)
     speaking = [c for c in failing if _forbids(c) == kind]
     if speaking or 2 * len(group) > len(judged):
         return min(speaking or failing, key=_clause_order)

@@ -31,12 +31,13 @@ def severity_of(kind: str, subjects: Iterable[str], group: Sequence[Record], rec
     if kind in BREAKING:
         return HIGH
     ops = set(subjects)
-    if all(op in contracts.names() and contracts.load(op).keeps_text for op in ops) or all(map(_keeps_text, group)):
+    if all(op in contracts.names() and contracts.load(op).keeps_text for op in ops) or all(map(keeps_text, group)):
         return LOW
     tested = sum(r.decided and r.case.subject in ops for r in records)
     return HIGH if 2 * len(group) > tested else MEDIUM
 
 
-def _keeps_text(record: Record) -> bool:
+def keeps_text(record: Record) -> bool:
+    """Return True if a fault that breaks the record's clause changes no text."""
     clause = clause_of(record.case.clause)
     return clause is not None and clause.keeps_text
