@@ -345,9 +345,9 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
     """Return the clause that a cause is reported under.
 
     Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. A
-    clause without a failure of this kind does not stand for one that has some, nor does one that leaves every text as
-    it is for one on texts. If nearly every case fails, take the first and most basic clause. Otherwise take the clause
-    with the highest failure rate, and of equals the one with the fewest cases.
+    clause without a failure of this kind does not stand for one that has some. One that leaves every text as it is does
+    not stand for one on texts. If nearly every case fails, take the first and most basic clause. Otherwise take the
+    clause with the highest failure rate, and of equals the one with the fewest cases.
     """
     cases = Counter(r.case.clause for r in judged)
     is_one_op = len({r.case.subject for r in group}) == 1
