@@ -2,9 +2,9 @@
 
     python tools/false_alarms.py --seeds 0-199 --only "sampler/*:ANY-*" -n 16
 
-`--statistical` chooses the cases of ``verispec certify``, `--others` all but these; everything else is as in a run. The `-n` processes take one
-case after the other, seed by seed: few seeds are incomplete when the time is over. Prints one JSON object per alarm,
-then the number of cases, alarms and whole seeds. Ends with 1 after an alarm.
+`--statistical` chooses the cases of ``verispec certify``, `--others` all but these; everything else is as in a run. The
+`-n` processes take one case after the other, seed by seed: few seeds are incomplete when the time is over. Prints one
+JSON object per alarm, then the number of cases, alarms and whole seeds. Ends with 1 after an alarm.
 """
 
 from __future__ import annotations

@@ -101,9 +101,8 @@ def relative(logits: Array, temperature: float) -> Array:
     top = logits.max()
     if top == -np.inf:
         return np.zeros(len(logits))
-    if top == np.inf:
-        return (logits == np.inf).astype(np.float64)
-    return at_least(np.exp((logits - top) / temperature), logits)
+    infinite: Array = (logits == np.inf).astype(np.float64)
+    return infinite if top == np.inf else at_least(np.exp((logits - top) / temperature), logits)
 
 
 def weights(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Weights]:

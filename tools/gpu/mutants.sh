@@ -3,9 +3,9 @@
 #
 #     bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS [SAMPLE [PROCESSES]]]
 #
-# FOLDER is what tools/gpu/make_offline_bundle.py gathered. OUT gets triton.jsonl, triton.txt and triton.md. SEED draws SAMPLE
-# (300) mutants, in random order; 6 cases of each clause are used. After SECONDS (440), installing included, the rest is left:
-# `verispec mutants` with the same --out and --seed goes on there.
+# FOLDER is what tools/gpu/make_offline_bundle.py gathered. OUT gets triton.jsonl, triton.txt and triton.md. SEED draws
+# SAMPLE (300) mutants, in random order; 6 cases of each clause are used. After SECONDS (440), installing included, the
+# rest is left: `verispec mutants` with the same --out and --seed goes on there.
 set -euo pipefail
 bring=$(realpath "${1:?usage: bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS [SAMPLE [PROCESSES]]]}")
 out=$(realpath "${2:?usage: bash tools/gpu/mutants.sh FOLDER OUT SEED [SECONDS [SAMPLE [PROCESSES]]]}")
