@@ -278,7 +278,7 @@ struct Sampling {
     const int64_t k = top_k ? top_k->get(state) : 0;
     return k > 0 && k < vocabulary ? k : 0;
   }
-  // 0, which keeps one token, for all that keeps no more.
+  // 0 for every p that keeps one token alone: those below 0, and NaN.
   double p(int64_t state) const {
     const double p = top_p ? top_p->get(state) : 1.0;
     return p > 0 ? p : 0;

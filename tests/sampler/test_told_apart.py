@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from verispec.cases.request_state import random_requests
 from verispec.engines import UnsupportedCall
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, _explained, explained
 from verispec.judge._compare import oracle_outputs
@@ -18,6 +20,8 @@ from verispec.judge._explained import AS_IF, explaining, mistakes_of, of_inputs
 from verispec.judge._misread import misread
 from verispec.reference import contracts, cpu, oracle
 from verispec.run.record import FAULT
+from verispec.suites.sampler._fused import draft_normalisers, raw
+from verispec.suites.sampler._fused import limits as limits_of
 
 LIMITS, DRAW = "apply_top_k_top_p", "gumbel_sample"
 IGNORED, LOW = "top_k did not count", "pos had its low 8 bits alone"
@@ -207,3 +211,33 @@ def test_an_oracle_gets_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     given = np.zeros(3)
     assert oracle_outputs(LIMITS, {"output": given, "k": 3})["output"].tolist() == [1, 1, 1]
     assert given.tolist() == [0, 0, 0]
+
+
+STATES = "verify_draft_logits"
+
+
+def by_number(**arguments: Any) -> None:
+    """Read top-k at the number of the request."""
+    states, k = arguments["idx_mapping"].long(), arguments["top_k"].clone()
+    k[states] = arguments["top_k"][: len(states)]
+    cpu.op(STATES)(**{**arguments, "top_k": k})
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        (misreading(STATES, draft_normaliser=lambda x: x[:, :1].expand_as(x)), "draft_normaliser were read at step 0"),
+        (misreading(STATES, top_k=lambda k: torch.cat((k[:1], k[:-1]))), "top_k were read at the state before"),
+        (by_number, "top_k were read at the number of the request, not at its state"),
+    ],
+    ids=["step", "state", "request"],
+)
+def test_what_a_state_holds_was_read_elsewhere(engine: Callable[..., None], words: str) -> None:
+    requests = raw(random_requests(np.random.default_rng(4), (3,) * 12, 60, spare=0, temperature=1.0))
+    numbers = draft_normalisers(requests)
+    numbers += 9.0 * (np.indices(numbers.shape).sum(0) % 2)
+    arguments = requests.arguments(contracts.load(STATES), draft_normaliser=numbers, **limits_of(requests, [2, 9, 30]))
+    under_test = OpUnderTest(contracts.load(STATES), engine)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(arguments, shapes={"sampled": (requests.requests, requests.columns)})
+    assert words in explained(caught.value.failure, under_test.compared).message
