@@ -512,3 +512,16 @@ def test_an_ops_own_clause_comes_before_one_of_every_op() -> None:
         *(record for n in range(9) for record in passing(f"sampler/compute_slot_mapping:CSM-1:k={n}")),
     ]
     assert [cause.clause for cause in fold(records)] == ["CSM-2", "ANY-3"]
+
+
+def test_a_case_that_two_faults_explain_has_the_one_that_another_case_names_alone() -> None:
+    def faults(*names: str) -> list[tuple[str, int]]:
+        records = [
+            failing(f"sampler/gumbel_sample:GUM-{n}:k={n}", "value", failure={"details": {FAULT: name}})
+            for n, name in enumerate(names, 1)
+        ]
+        right = (f"sampler/gumbel_sample:GUM-{n}:k={k}" for n in range(1, 9) for k in range(9, 11))
+        return sorted((cause.named, len(cause.cases)) for cause in fold([*records, *passing(*right)]))
+
+    assert faults("bits", "bits", "bits, or ids") == [("bits", 3)]
+    assert faults("bits", "ids", "bits, or ids") == [("bits", 1), ("bits, or ids", 1), ("ids", 1)]

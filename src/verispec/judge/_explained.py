@@ -36,8 +36,8 @@ COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE)
 """Kinds of failures of which all outputs are known."""
 AS_IF = "all outputs are as if"
 """Words before the mistakes in a failure's message."""
-FAULT = "fault"
-"""Key of a failure's details; the value of `verispec.run.record.FAULT`, which this package must not import."""
+FAULT, ALTERNATIVELY = "fault", ", or "
+"""Key of a failure's details, and words between mistakes; those of `verispec.run.record`, which may not be imported."""
 
 
 def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
@@ -62,7 +62,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         else:
             said = [*places(compared)[:2], *sources(compared)[:1]]
             mistakes = mistakes_of(compared)
-            words = ", or ".join(mistake.words for mistake in mistakes)
+            words = ALTERNATIVELY.join(mistake.words for mistake in mistakes)
             said += [f"{AS_IF} {words}"] if mistakes else _when_right(compared)
             fault = words if any(mistake.is_listed for mistake in mistakes) else ""
     except DeviceLost:

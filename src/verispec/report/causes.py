@@ -27,7 +27,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import SEVERITIES, keeps_text, severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import AS_IF, FAULT, SAVED, Record
+from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -65,7 +65,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
     named = {(r.case.subject, _fault(r)) for r in failing}
-    faults = {r.id: _fault(r) or _fault_of_clause(r, named) for r in failing}
+    faults = {r.id: _settled(r, named) or _fault_of_clause(r, named) for r in failing}
     unnamed = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not faults[r.id]}
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
@@ -209,6 +209,13 @@ def _ends_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
 def _fault(record: Record) -> str:
     """Return the fault that a case names; empty if it names none."""
     return str(record.failure.get("details", {}).get(FAULT, ""))
+
+
+def _settled(record: Record, named: set[tuple[str, str]]) -> str:
+    """Return the fault that a case names; of several, the one that another case of the op names alone."""
+    fault = _fault(record)
+    alone = [each for each in fault.split(ALTERNATIVELY) if (record.case.subject, each) in named]
+    return alone[0] if len(alone) == 1 else fault
 
 
 def _fault_of_clause(record: Record, named: set[tuple[str, str]]) -> str:

@@ -16,6 +16,8 @@ FAULT = "fault"
 """Detail of a failure that names its fault, where the case can tell; one fault may break several clauses."""
 AS_IF = "as if "
 """Words in a failure's message before the mistakes that give exactly the engine's outputs."""
+ALTERNATIVELY = ", or "
+"""Words between faults, or mistakes, that explain a failure equally well."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
 """Nothing is known of the engine: it rejected the case, there is not enough evidence, or the test broke."""
 KNOWN = ("pass", "xfail", "xpass", *FAILING, *UNDECIDED)
