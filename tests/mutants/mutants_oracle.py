@@ -82,7 +82,7 @@ MUTANTS: dict[str, list[Entry]] = {
         ("VDL-2", "inverse_cdf(weight.pool, u,", "inverse_cdf(weight.kept, u,"),
         ("VDL-3", "np.maximum(p - q, 0.0)", "p.copy()"),
         ("VDL-7", "not 0 <= draft < vocabulary", "not -1 != draft < vocabulary"),
-        ("VDL-16", "if draft_normaliser is None else", "if draft_normaliser is not None or True else"),
+        ("VDL-16", "if draft_normaliser is not None:", "if draft_normaliser is None and False:"),
     ],
     "verify_one_hot": [
         ("VOH-1", "exceeds(weight.kept[draft], share,", "exceeds(weight.kept[draft] / 2, share,"),

@@ -33,8 +33,8 @@ def test_a_note_says_that_no_caller_is_known_or_why_none_gets_there() -> None:
         next(f for f in facts(c) if "caller" in f or "reached" in f) for c in fold([unknown, known, reached, *right])
     ] == [
         "reached in production: every token",
-        "no caller is known that passes such arguments",
         "no caller reaches it: callers pass tensors whose last dimension is contiguous",
+        "no caller is known that passes such arguments",
     ]
 
 
