@@ -15,8 +15,9 @@ project=$(cd "$(dirname "$0")/../.." && pwd)
 bin=$(bash "$project/tools/gpu/environment.sh" "$bring")
 echo "installed after $SECONDS s"
 cd "$out"  # no source folder of the project is on the path
-timeout --signal=INT $((limit - SECONDS)) "$bin/verispec" mutants --of triton --device cuda --sample "$sample" --seed "$seed" \
-    --limit 12 --per-clause 6 --slowest 20 -n "$processes" --out "$out/triton.jsonl" >"$out/triton.txt" 2>&1 || true
+timeout --signal=INT $((limit - SECONDS)) "$bin/verispec" mutants --of triton --device cuda \
+    --sample "$sample" --seed "$seed" --limit 12 --per-clause 6 --slowest 20 -n "$processes" \
+    --out "$out/triton.jsonl" >"$out/triton.txt" 2>&1 || true
 tail -n 3 "$out/triton.txt"
 "$bin/verispec" mutants --render "$out/triton.jsonl" --markdown >"$out/triton.md" || true
 echo "$(wc -l <"$out/triton.jsonl") lines after $SECONDS s"
