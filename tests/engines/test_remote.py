@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing import forkserver, popen_forkserver
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +22,18 @@ from verispec.errors import VerispecError
 from verispec.judge._traceback import engine_traceback
 
 KINDS = {"of its own": {"environment": {"TOLD": "yes"}}, "forked": {"preload": "remote_preload"}}
+
+
+@pytest.fixture(autouse=True)
+def fork_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fork from a server of the test: one that runs already, for a test before, imports nothing more."""
+    server = forkserver.ForkServer()
+    monkeypatch.setattr(forkserver, "set_forkserver_preload", server.set_forkserver_preload)
+    own = SimpleNamespace(connect_to_new_process=server.connect_to_new_process, read_signed=forkserver.read_signed)
+    monkeypatch.setattr(popen_forkserver, "forkserver", own)
+    yield
+    if (alive := vars(server)["_forkserver_alive_fd"]) is not None:
+        os.close(alive)  # the server ends after its last child
 
 
 @pytest.fixture(params=KINDS)
@@ -73,6 +87,7 @@ def test_exceptions_bring_the_frames_of_the_other_side(remote: Remote, method: s
 
 
 def test_forks_share_what_was_imported_once_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     first, second = (Remote("remote_subject:Subject", start, preload="remote_preload") for start in (1, 2))
     assert first.call("imported_by") == second.call("imported_by")
