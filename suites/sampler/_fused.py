@@ -268,6 +268,33 @@ def one_per_part(logits: Array) -> Array:
     return logits
 
 
+def equal_pairs(requests: RequestBatch) -> RequestBatch:
+    """Leave pairs of equal tokens in each row, of which a top-p of 0.5 keeps the first halves; draft one at the limit.
+
+    The mass before the first token that is dropped is 0.5, without rounding.
+    """
+    rows, vocab = requests.target_logits.shape
+    for row in range(rows):
+        kept = 2 ** (row % 4)
+        ids = np.linspace(row % 3, vocab - 1, 2 * kept).astype(int)
+        requests.target_logits[row] = -np.inf
+        requests.target_logits[row, ids] = 0.0
+        if row + 1 < rows and requests.draft_sampled[row + 1] >= 0:
+            requests.draft_sampled[row + 1] = ids[kept - row // 4 % 2]
+    return requests
+
+
+def overshooting(requests: RequestBatch) -> RequestBatch:
+    """Give two tokens of each row 0.5 and 0.45 of its mass, and draft the second: top-p of 0.51 keeps 0.95."""
+    rows, vocab = requests.target_logits.shape
+    logits = requests.target_logits
+    for row in range(rows - 1):
+        if 0 <= (draft := int(requests.draft_sampled[row + 1])) < vocab:
+            logits[row] = np.log(0.05 / (vocab - 2))
+            logits[row, [(draft + 1 + row % (vocab - 1)) % vocab, draft]] = np.log([0.5, 0.45])
+    return requests
+
+
 def heavy_end(logits: Array, count: int) -> Array:
     """Give the last `count` tokens of each row more than half of its mass."""
     logits[:] = np.clip(logits, -1, 1) / 16

@@ -20,11 +20,13 @@ from verispec.suites.sampler._fused import (
     cluster,
     draft_at_limit,
     draft_normalisers,
+    equal_pairs,
     heavy_end,
     limits,
     many_logits,
     of_temperature,
     one_per_part,
+    overshooting,
     quantised,
     raw,
     stripe,
@@ -210,6 +212,24 @@ def test_top_p_that_keeps_one_token(op: OpUnderTest, seed: int, vocab: int) -> N
     requests = drafted(seed, "ragged", vocab, temperature=1.3)
     draft_at_limit(requests, np.resize([1, 1, 0], len(requests.temperature)))
     verify(op, requests, **limits(requests, p=[0.0, -0.5, -2.0, -float("inf")]))
+
+
+@case("VDL-5", check="more is kept than p", p="0.51", vocab=[37, 8193], reach="top-p of a request")
+def test_a_nucleus_of_more_than_p(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """A draft passes by its share of the mass that is kept, not of p. Its drafter was sure of it."""
+    requests = overshooting(drafted(seed, "wide", vocab, temperature=1.0))
+    for row in draft_rows(requests):
+        draft_row(requests, row)[:] = -30.0
+        draft_row(requests, row)[requests.draft_sampled[row + 1]] = 0.0
+    verify(op, requests, **limits(requests, p=0.51))
+
+
+@case("VDL-5", check="a mass of exactly p", p="0.5", vocab=[37, 8193], reach="a grammar leaves few tokens")
+def test_a_mass_of_exactly_p(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """A token before which the mass is p is dropped. No number of the call is rounded, so that none may differ."""
+    requests = equal_pairs(drafted(seed, "ragged", vocab, temperature=1.0))
+    shapes = {"sampled": (requests.requests, requests.columns)}
+    op.check_outputs(requests.arguments(op.contract, **limits(requests, p=0.5)), shapes=shapes)
 
 
 @case("VDL-5", spread="clustered", p="0.95", reach="a grammar leaves few tokens")

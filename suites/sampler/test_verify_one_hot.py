@@ -19,11 +19,13 @@ from verispec.suites.sampler._fused import (
     adjacent_ties,
     cluster,
     draft_at_limit,
+    equal_pairs,
     heavy_end,
     limits,
     many_logits,
     of_temperature,
     one_per_part,
+    overshooting,
     quantised,
     raw,
     stripe,
@@ -150,6 +152,21 @@ def test_top_p_that_keeps_one_token(op: OpUnderTest, seed: int, vocab: int) -> N
     requests = one_hot(seed, "ragged", vocab, temperature=1.3)
     draft_at_limit(requests, np.resize([1, 1, 0], len(requests.temperature)))
     verify(op, requests, **limits(requests, p=[0.0, -0.5, -2.0, -float("inf")]))
+
+
+@case("VOH-4", check="more is kept than p", p="0.51", vocab=[37, 8193], reach="top-p of a request")
+def test_a_nucleus_of_more_than_p(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """A draft passes by its share of the mass that is kept, not of p."""
+    requests = overshooting(one_hot(seed, "wide", vocab, temperature=1.0))
+    verify(op, requests, **limits(requests, p=0.51))
+
+
+@case("VOH-4", check="a mass of exactly p", p="0.5", vocab=[37, 8193], reach="a grammar leaves few tokens")
+def test_a_mass_of_exactly_p(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """A token before which the mass is p is dropped. No number of the call is rounded, so that none may differ."""
+    requests = equal_pairs(one_hot(seed, "ragged", vocab, temperature=1.0))
+    shapes = {"sampled": (requests.requests, requests.columns)}
+    op.check_outputs(requests.arguments(op.contract, **limits(requests, p=0.5)), shapes=shapes)
 
 
 @case("VOH-4", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
