@@ -23,7 +23,7 @@ from verispec.run.record import FAULT
 from verispec.suites.sampler._fused import draft_normalisers, raw
 from verispec.suites.sampler._fused import limits as limits_of
 
-LIMITS, DRAW = "apply_top_k_top_p", "gumbel_sample"
+LIMITS, DRAW, RECOVERED = "apply_top_k_top_p", "gumbel_sample", "sample_recovered_tokens"
 IGNORED, LOW = "top_k did not count", "pos had its low 8 bits alone"
 
 
@@ -87,10 +87,29 @@ def test_a_listed_mistake_is_named_where_a_misread_input_always_gives_the_same()
 def test_other_seeds_tell_a_misread_input_from_a_listed_mistake() -> None:
     """Two tokens of two requests are by chance those of many mistakes, of which the listed ones would be named."""
     failure, compared = failing(DRAW, LOW_BITS, draws(rows=2, vocab=2))
-    assert LOW not in words_of(replace(compared, with_seeds=None)) != []
+    assert LOW not in words_of(replace(compared, otherwise=None)) != []
     told = explained(failure, compared)
     assert told.message.endswith(f" ({AS_IF} {LOW})")
     assert FAULT not in told.details, "it is of this call, and no fault of others"
+
+
+def test_other_places_of_numbers_tell_a_wrong_tie_from_a_misread_row_without_its_end() -> None:
+    """A call without seeds: the second of two equal scores is the first where the draft's probabilities end before."""
+
+    def wins_last(**arguments: Any) -> None:
+        cpu.op(RECOVERED)(**{**arguments, "inv_q_ptr": arguments["inv_q_ptr"].flip(-1)})
+        arguments["output_token_ids_ptr"].copy_(8192 - arguments["output_token_ids_ptr"])
+
+    noise, draft = np.ones((1, 8193)), np.full((1, 8193), 0.125, np.float32)
+    noise[0, [5, 8192]] = 4
+    values = {
+        "cu_num_draft_tokens_ptr": np.array([1]), "draft_token_ids_ptr": np.array([0]), "draft_probs_ptr": draft,
+        "target_probs_ptr": 2 * draft, "inv_q_ptr": noise, "vocab_size": 8193, "BLOCK_SIZE": 8192,
+        "NO_DRAFT_PROBS": False, "USE_FP64_GUMBEL": True,
+    }  # fmt: skip
+    _, compared = failing(RECOVERED, wins_last, values)
+    assert words_of(replace(compared, otherwise=None)) == ["draft_probs_ptr ended at column 8,192 of 8,193"]
+    assert words_of(compared) == []
 
 
 def test_what_the_case_has_named_stays_the_fault() -> None:
@@ -108,7 +127,7 @@ def test_words_of_the_case_stay_before_the_mistake() -> None:
 
 def test_a_call_that_many_mistakes_explain_names_none() -> None:
     failure, compared = failing(DRAW, misreading(DRAW, pos=lambda pos: pos + 1), draws(rows=1, vocab=2, first=1))
-    alone = replace(compared, with_seeds=None, again=None)
+    alone = replace(compared, otherwise=None, again=None)
     assert len(explaining(alone, _explained.listed(alone))) > _explained.MOST
     assert words_of(alone) == []
     assert AS_IF not in explained(failure, alone).message
@@ -124,7 +143,7 @@ def test_a_refused_further_call_tells_nothing_apart(error: Exception) -> None:
         raise error
 
     _, compared = failing(DRAW, LOW_BITS, AMBIGUOUS)
-    assert len(words_of(replace(compared, with_seeds=refuse))) == 2
+    assert len(words_of(replace(compared, otherwise=refuse))) == 2
 
 
 def test_a_mistake_that_does_not_explain_a_further_call_is_none() -> None:
@@ -132,8 +151,8 @@ def test_a_mistake_that_does_not_explain_a_further_call_is_none() -> None:
         return compared.inputs, {"sampled": compared.outputs["sampled"] + 7}
 
     failure, compared = failing(DRAW, LOW_BITS, AMBIGUOUS)
-    assert words_of(replace(compared, with_seeds=other)) == []
-    assert AS_IF not in explained(failure, replace(compared, with_seeds=other, again=None)).message
+    assert words_of(replace(compared, otherwise=other)) == []
+    assert AS_IF not in explained(failure, replace(compared, otherwise=other, again=None)).message
 
 
 def test_a_further_call_whose_mistakes_are_not_all_tried_tells_nothing_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,9 @@ class ComparedCall:
         expected: outputs of the oracle, by parameter name.
         compare: comparison by output name, instead of `exact`.
         again: makes the same call in a number of threads, 0 for as many as before, and returns True if it is right.
-        with_seeds: makes the call with a number added to its seeds, and returns its arguments and its outputs.
+        otherwise: makes the call with other numbers, one call per number, and returns its arguments and its outputs.
 
-    The last two are None for a call that cannot be made alone, or has no seeds.
+    The last two are None for a call that cannot be made alone, or has nothing that could be another number.
     """
 
     contract: Contract
@@ -40,7 +40,7 @@ class ComparedCall:
     expected: Mapping[str, Array]
     compare: Mapping[str, Compare]
     again: Callable[[int], bool] | None = None
-    with_seeds: Callable[[int], tuple[Mapping[str, Any], Mapping[str, Array]]] | None = None
+    otherwise: Callable[[int], tuple[Mapping[str, Any], Mapping[str, Array]]] | None = None
 
     def is_given_by(self, outputs: Mapping[str, Array]) -> bool:
         """Return True if the engine's outputs are these.

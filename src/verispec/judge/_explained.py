@@ -31,7 +31,7 @@ SECONDS = 2.0
 MOST = 3
 """Mistakes that a failure names at most; more of them explain nothing."""
 FURTHER = 4
-"""Calls with other seeds that tell mistakes apart."""
+"""Calls with other numbers that tell mistakes apart."""
 COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE)
 """Kinds of failures of which all outputs are known."""
 AS_IF = "all outputs are as if"
@@ -127,7 +127,7 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
         return []
     end = time.process_time() + SECONDS
     found = explaining(compared, listed(compared), end)
-    if not found or compared.with_seeds:
+    if not found or compared.otherwise:
         found += explaining(compared, of_inputs(compared), end)
     found = _told_apart(compared, found, end)
     named = [mistake for mistake in found if mistake.is_listed] or found
@@ -167,16 +167,16 @@ def _gives(mistake: Mistake, compared: ComparedCall) -> bool:
 
 
 def _told_apart(compared: ComparedCall, mistakes: list[Mistake], end: float) -> list[Mistake]:
-    """Return those of `mistakes` that also explain the same call with other seeds, where it has seeds.
+    """Return those of `mistakes` that also explain the same call with other numbers, where it can be made with others.
 
-    A small call agrees with some mistake by chance, which other random numbers show. A mistake that does not explain
-    every further call is none.
+    A small call agrees with some mistake by chance, which other numbers show. A mistake that does not explain every
+    further call is none.
     """
     for offset in range(1, FURTHER + 1):
-        if compared.with_seeds is None or not mistakes or time.process_time() > end:
+        if compared.otherwise is None or not mistakes or time.process_time() > end:
             break
         try:
-            inputs, outputs = compared.with_seeds(offset)
+            inputs, outputs = compared.otherwise(offset)
         except (Mismatch, UnsupportedCall):
             break
         other, known = replace(compared, inputs=inputs, outputs=outputs), {mistake.words for mistake in mistakes}

@@ -108,10 +108,10 @@ class OpUnderTest(OpCaller):
         try:
             compare_outputs(self.expected, outputs, inputs, call.compare)
         except Mismatch as wrong:
-            again, with_seeds = partial(self.is_right, call), partial(self.with_seeds, call)
+            again, otherwise = partial(self.is_right, call), partial(self.otherwise, call)
             self.compared = ComparedCall(
                 self.contract, wrong.failure, inputs, outputs, self.expected, call.compare,
-                again, None if call.values.get("seed") is None else with_seeds,
+                again, otherwise if self._varied(call) else None,
             )  # fmt: skip
             raise
 
@@ -174,11 +174,28 @@ class OpUnderTest(OpCaller):
             torch.set_num_threads(before)
         return True
 
-    def with_seeds(self, call: OpCall, offset: int) -> tuple[dict[str, Any], dict[str, Array]]:
-        """Make `call` with `offset` added to its seeds, and return what `call` does; nothing of this object changes."""
-        values = {**call.values, "seed": np.asarray(call.values["seed"]) + offset}
-        other = OpCaller(self.contract, self.function, self.device)
-        return other.call(values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
+    def otherwise(self, call: OpCall, offset: int) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Make `call` with other numbers, and return what `call` does; nothing of this object changes.
+
+        Args:
+            call: a call with seeds, to which `offset` is added, or else with rows of floating-point numbers.
+            offset: places by which the numbers of each row move on; the last ones become the first.
+        """
+        varied = self._varied(call)
+        if "seed" in varied:
+            other = {"seed": np.asarray(varied["seed"]) + offset}
+        else:
+            other = {name: np.roll(value, offset, axis=-1) for name, value in varied.items()}
+        caller = OpCaller(self.contract, self.function, self.device)
+        return caller.call({**call.values, **other}, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)
+
+    def _varied(self, call: OpCall) -> dict[str, Any]:
+        """Return the arguments that `otherwise` changes: seeds, or without any the rows of floating-point numbers."""
+        if call.values.get("seed") is not None:
+            return {"seed": call.values["seed"]}
+        given = {t.name: call.values.get(t.name) for t in self.contract.tensors}
+        arrays = {name: value for name, value in given.items() if isinstance(value, np.ndarray)}
+        return {name: value for name, value in arrays.items() if value.dtype.kind == "f" and value.ndim > 1}
 
     @staticmethod
     def _is_right(
