@@ -29,13 +29,14 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-4",
-            "A greedy output does not depend on block size, prefill chunks or preemption, up to a tie within rounding.",
+            "A greedy output does not depend on block size, prefill chunks or preemption, up to a tie within rounding: "
+            "each token of text and drafts has its own slot in the blocks of its request.",
             "vllm#31540, vllm#46899",
         ),
         Clause(
             "GEN-5",
             "Each sampled token follows the target's distribution after the tokens before it, under temperature, "
-            "top-k and top-p, independently of earlier tokens.",
+            "top-k and top-p, independently of earlier tokens; without a seed it is drawn anew in every call.",
             f"{_PAPER}, theorem 1; probability integral transform",
         ),
         Clause("GEN-6", "Whole sequences follow the product of the target's distributions.", f"{_PAPER}, theorem 1"),
@@ -70,14 +71,16 @@ CONTRACT = Contract(
         Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
         Clause(
             "GEN-13",
-            "After a rejection the sequence continues after the last accepted token: positions follow it, and keys "
-            "and values of rejected draft tokens are never read.",
+            "After a rejection the sequence continues after the last accepted token: positions and slots follow it, "
+            "and keys and values of rejected draft tokens are never read.",
             "vllm#9730, transformers#30042: caches and positions that continued from a wrong place",
         ),
         Clause(
             "GEN-14",
-            "Greedy drafting emits the drafter's most likely tokens; an Eagle3 head reads the configured target "
-            "layers and maps its ids to the target's by d2t.",
+            "Greedy drafting emits the drafter's most likely tokens after the whole text so far. The drafter reads "
+            "each token once, one position and one slot after the token before it, at ends of chunks and blocks too. "
+            "An Eagle3 head reads the configured target layers, for later drafts its own last state, and maps its ids "
+            "by d2t.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
             "the wrong token at the end of a chunk",
             keeps_text=True,
@@ -272,8 +275,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-48",
-            "An MTP layer drafts from the target's state after the last layer and the embedding of the next token; "
-            "each further draft reads the layer's own output for the draft before it.",
+            "An MTP layer drafts from the target's state after the last layer and the embedding of the next token, at "
+            "ends of chunks too. Each further draft is one position on and reads the layer's own output for the draft "
+            "before it.",
             "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; sglang#26800: the wrong token at the end of a chunk",
             keeps_text=True,
         ),
