@@ -398,14 +398,15 @@ def test_a_wide_k_is_not_cut(op: OpUnderTest, seed: int, rule: str) -> None:
 
 @case("TKP-11", rule=RULES, size="large", reach="14,135 tokens to verify over a vocabulary of 151,936")
 def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
-    """The first and last row of such a batch; a 32-bit offset misses the last one."""
-    values = arguments(seed, rule, LARGE, rows=2)
+    """The first, the middle and the last row of such a batch; a 32-bit offset misses the last one."""
+    values = arguments(seed, rule, LARGE, rows=3)
     near = check(op, values)
-    rows = 2**31 // LARGE + 2
-    logits, output = (sparse_zeros(rows, LARGE, torch.float32, op.device)[:: rows - 1] for _ in range(2))
+    # As of a dense batch: the stride fits in 32 bits, and twice the stride does not.
+    step = 2**30 // LARGE + 1
+    logits, output = (sparse_zeros(2 * step + 1, LARGE, torch.float32, op.device)[::step] for _ in range(2))
     logits.copy_(torch.as_tensor(values["logits"]))
     op.run(values, output=output, logits=logits)
-    assert_same("wrong logits", np.zeros((2, LARGE), bool), within(near, output.cpu().numpy(), values))
+    assert_same("wrong logits", np.zeros((3, LARGE), bool), within(near, output.cpu().numpy(), values))
 
 
 @case("TKP-12", peak=["20", "60", "1000"], vocab=[300, 9001], reach="vllm#48927")
