@@ -219,6 +219,16 @@ def test_exactly_k_of_equal_logits(op: OpUnderTest, seed: int, logits: str, voca
     assert_same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
 
 
+@case("TKP-2", logits="all equal", k="all but one", vocab=[1025, 2049, 4097, 8193])
+def test_all_but_one_of_equal_logits(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """The token to drop is the first one past a power of two: a search by windows has it alone in the last one."""
+    values = arguments(seed, "k", vocab)
+    values["logits"][:] = 0.0
+    values["k"][:] = vocab - 1
+    got = check(op, values)
+    assert_same("exactly k tokens are kept", values["k"], (got > -np.inf).sum(axis=1))
+
+
 @case("TKP-3", rule=["p", "both"], spread=["0.5", "3", "12"], vocab=[300, 9001], reach=REACH)
 def test_the_smallest_set_that_holds_p(op: OpUnderTest, seed: int, rule: str, spread: str, vocab: int) -> None:
     check(op, arguments(seed, rule, vocab, spread=float(spread)))
@@ -233,6 +243,17 @@ def test_limits_of_many_wide_rows(op: OpUnderTest, seed: int) -> None:
 def test_top_p_among_ties(op: OpUnderTest, seed: int, vocab: int) -> None:
     values = arguments(seed, "p", vocab, spread=1.0)
     values["logits"] = bfloat16_head(values["logits"])
+    check(op, values)
+
+
+@case("TKP-3", check="all but one of equal logits", rule=["p", "both"], vocab=[4097, 8193])
+def test_top_p_of_all_but_one_of_equal_logits(op: OpUnderTest, seed: int, rule: str, vocab: int) -> None:
+    """The token to drop is the first one past a power of two. Of the first k tokens, top-p keeps all."""
+    values = arguments(seed, rule, vocab)
+    values["logits"][:] = 0.0
+    if rule == "both":
+        values["k"][:] = vocab - 1
+    values["p"][:] = 1 - (1.5 if rule == "p" else 0.5) / vocab
     check(op, values)
 
 
@@ -398,14 +419,15 @@ def test_a_wide_k_is_not_cut(op: OpUnderTest, seed: int, rule: str) -> None:
 
 @case("TKP-11", rule=RULES, size="large", reach="14,135 tokens to verify over a vocabulary of 151,936")
 def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int, rule: str) -> None:
-    """The first and last row of such a batch; a 32-bit offset misses the last one."""
-    values = arguments(seed, rule, LARGE, rows=2)
+    """The first, the middle and the last row of such a batch; a 32-bit offset misses the last one."""
+    values = arguments(seed, rule, LARGE, rows=3)
     near = check(op, values)
-    rows = 2**31 // LARGE + 2
-    logits, output = (sparse_zeros(rows, LARGE, torch.float32, op.device)[:: rows - 1] for _ in range(2))
+    # As of a dense batch: the stride fits in 32 bits, and twice the stride does not.
+    step = 2**30 // LARGE + 1
+    logits, output = (sparse_zeros(2 * step + 1, LARGE, torch.float32, op.device)[::step] for _ in range(2))
     logits.copy_(torch.as_tensor(values["logits"]))
     op.run(values, output=output, logits=logits)
-    assert_same("wrong logits", np.zeros((2, LARGE), bool), within(near, output.cpu().numpy(), values))
+    assert_same("wrong logits", np.zeros((3, LARGE), bool), within(near, output.cpu().numpy(), values))
 
 
 @case("TKP-12", peak=["20", "60", "1000"], vocab=[300, 9001], reach="vllm#48927")

@@ -268,21 +268,22 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 
 @case("GUM-9", size="large", reach="7,068 states of two drafts each over a vocabulary of 151,936")
 def test_rows_past_2_to_the_31(op: OpUnderTest, seed: int) -> None:
-    """The first and last row of logits, for the first and last state of the cache."""
-    rows = 2**31 // LARGE + 3
-    values = arguments(seed, "draft", LARGE, rows=2, expanded_idx_mapping=np.array([0, 1]), temperature=np.ones(2))
-    values["seed"] = values["seed"][:2]
-    near = cached(values, seed) | {"logits_cache_col": np.ones(2, np.int64)}
+    """The first, the middle and the last row of logits, for two first states of the cache and the last one."""
+    # As of a dense batch: the stride fits in 32 bits, and twice the stride does not.
+    step = 2**30 // LARGE + 1
+    values = arguments(seed, "draft", LARGE, rows=3, expanded_idx_mapping=np.arange(3), temperature=np.ones(3))
+    values["seed"] = values["seed"][:3]
+    near = cached(values, seed) | {"logits_cache_col": np.ones(3, np.int64)}
     expected = check(op, near)
-    states = rows // 2
-    far = {name: np.repeat(values[name], [1, states - 1]) for name in ("temperature", "seed")}
-    far["expanded_idx_mapping"] = np.array([0, states - 1])
-    logits = sparse_zeros(rows, LARGE, torch.float32, op.device)[:: rows - 1]
+    states = step + 1
+    far = {name: np.repeat(values[name], [1, 1, states - 2]) for name in ("temperature", "seed")}
+    far["expanded_idx_mapping"] = np.array([0, 1, states - 1])
+    logits = sparse_zeros(2 * step + 1, LARGE, torch.float32, op.device)[::step]
     logits.copy_(torch.as_tensor(values["logits"]))
     cache = sparse_zeros(states * 2, LARGE, torch.float32, op.device).view(states, 2, LARGE)
     got = op.run(near | far, logits=logits, logits_cache=cache)["sampled"]
-    assert_same("the tokens", np.zeros(2, bool), within(expected, got, values))
-    assert_same("the cached logits", values["logits"], cache[[0, states - 1], 1].cpu().numpy())
+    assert_same("the tokens", np.zeros(3, bool), within(expected, got, values))
+    assert_same("the cached logits", values["logits"], cache[[0, 1, states - 1], 1].cpu().numpy())
 
 
 @case("GUM-1", mode="generated", draw=DRAWS, reach=REACH)

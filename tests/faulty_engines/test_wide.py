@@ -9,6 +9,7 @@ import torch
 from wrong_offsets import OP, with_offsets_of_32_bits, without_strides
 
 from verispec.judge import Inconclusive, Mismatch, OpUnderTest
+from verispec.judge._memory import PAST, wide
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler import test_every_op_layouts as layouts
 
@@ -36,3 +37,18 @@ def test_offsets_are_tested_with_integers_of_64_bits_too() -> None:
 
     with pytest.raises(Mismatch):
         layouts.test_elements_past_2_to_the_31(OpUnderTest(contracts.load(OP), copies_32_bits), 1, OP, "first")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int64])
+def test_an_offset_that_32_bits_cut_is_one_of_other_memory(dtype: torch.dtype) -> None:
+    given = torch.arange(1, 7).to(dtype).view(3, 2)
+    spread = wide(given, 0, PAST)
+    assert torch.equal(spread, given)
+    offset = 2 * spread.stride(0) + 1
+    assert offset > PAST > spread.stride(0)
+    cut = spread.as_strided((1,), (1,), spread.storage_offset() + offset - 2**32)
+    assert cut.tolist() == [0]
+
+
+def test_a_tensor_that_32_bits_reach_has_no_memory_before_it() -> None:
+    assert wide(torch.arange(6).view(3, 2), 0, 1000).storage_offset() == 0

@@ -11,8 +11,10 @@ import ctypes
 import functools
 import math
 import mmap
+import platform
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -71,6 +73,11 @@ def _strides(shape: Sequence[int], layout: str) -> list[int]:
     return strides
 
 
+_ON_LINUX = 0x4000 if sys.platform == "linux" and platform.machine() in {"x86_64", "aarch64"} else 0
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", _ON_LINUX)
+"""Python 3.11 does not name this flag, without which Linux refuses a mapping larger than its memory."""
+
+
 def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu") -> torch.Tensor:
     """Return zeros of shape [rows, columns] for tests of offsets past 2^31.
 
@@ -85,7 +92,7 @@ def sparse_zeros(rows: int, columns: int, dtype: torch.dtype, device: str = "cpu
     if device != "cpu":
         return torch.zeros((rows, columns), dtype=dtype, device=device)
     size = rows * columns * torch.empty(0, dtype=dtype).element_size()
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
     return torch.frombuffer(mmap.mmap(-1, size, flags=flags), dtype=dtype).view(rows, columns)
 
 
@@ -95,6 +102,9 @@ PAST = 2**31
 
 def wide(tensor: torch.Tensor, axis: int, span: int) -> torch.Tensor:
     """Return a copy whose last element along `axis` lies more than `span` elements after the first.
+
+    An offset that 32 bits cut is negative. Where there is enough memory, some lies before the copy too. Such an offset
+    then shows as a wrong value instead of the end of the process.
 
     Args:
         tensor: two elements along `axis` at least.
@@ -106,11 +116,24 @@ def wide(tensor: torch.Tensor, axis: int, span: int) -> torch.Tensor:
     stride = max(span // (tensor.shape[axis] - 1) + 1, math.prod(others))
     strides.insert(axis, stride)
     size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, strides, strict=True))
-    if tensor.device.type == "cpu":
-        memory = sparse_zeros(1, size, tensor.dtype)
-    else:
-        memory = torch.empty((1, size), dtype=tensor.dtype, device=tensor.device)
-    return torch.as_strided(memory, tensor.shape, strides).copy_(tensor)
+    memory, before = _memory_before(size, tensor)
+    return torch.as_strided(memory, tensor.shape, strides, before).copy_(tensor)
+
+
+def _memory_before(size: int, like: torch.Tensor) -> tuple[torch.Tensor, int]:
+    """Return memory for `size` elements and for those that a cut offset reaches, and the number of the latter.
+
+    That number is 0 for up to 2^31 elements, and if both would take more than a quarter of a GPU's free memory.
+    """
+    before = PAST if size > PAST else 0
+    if like.device.type == "cpu":
+        with suppress(OSError):
+            return sparse_zeros(1, before + size, like.dtype), before
+        return sparse_zeros(1, size, like.dtype), 0
+    is_cuda = like.device.type == "cuda"
+    if not is_cuda or 4 * (before + size) * like.element_size() > torch.cuda.mem_get_info(like.device)[0]:
+        before = 0
+    return torch.empty((1, before + size), dtype=like.dtype, device=like.device), before
 
 
 @contextmanager
