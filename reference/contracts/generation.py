@@ -64,7 +64,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-11",
-            "Prompts of any length work: one token, shorter than an n-gram, and up to the model's length limit.",
+            "Prompts of any length work: one token, shorter than an n-gram, as long as a step with drafts, and up to "
+            "the model's length limit.",
             "vllm#48894, sglang#18780",
         ),
         Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
@@ -252,9 +253,11 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-45",
-            "After a rejection the recurrent state of a hybrid target is that of the accepted tokens alone, whatever "
-            "the chunks, preemptions and other requests; a new request starts from the empty state.",
-            "vllm#39273, llama.cpp#20075: states that kept rejected drafts or were read at a wrong place",
+            "The recurrent state of a hybrid target is that of all tokens so far, for prompts of every length, and "
+            "after a rejection that of the accepted ones alone, whatever the chunks, preemptions and other requests; a "
+            "new request starts from the empty state.",
+            "vllm#39273, llama.cpp#20075: states that kept rejected drafts or were read at a wrong place; vllm#53051: "
+            "a prompt of K + 1 tokens taken for a step that verifies K drafts",
         ),
         Clause(
             "GEN-46",

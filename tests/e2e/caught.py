@@ -66,6 +66,18 @@ CAUGHT: dict[str, list[str]] = {
         "independence:GEN-23:parameter=min-p;draft=none;sampler=request_state;others=limited before",
     ],
     "first_mutants:texts_of_places_kept": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=after longer ones"],
+    "length_mutants:state_not_kept": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid;check=lengths of prompts",
+        "hybrid:GEN-45:draft=draft_model k=3;memory=blocks of 32, chunks of 24;target=hybrid;check=lengths of prompts",
+    ],
+    "length_mutants:last_keys_are_drafts": [
+        "limits:GEN-11:draft=eagle3 k=3;check=as long as a step with drafts",
+        "limits:GEN-11:draft=draft_model k=3;memory=blocks of 32, chunks of 24;check=as long as a step with drafts",
+        "windows:GEN-41:target=windowed;draft=draft_model k=3;check=lengths of prompts",
+    ],
+    "length_mutants:prompt_without_adapter": [
+        "lora:GEN-43:draft=draft_model k=3;adapters=several and none;check=lengths of prompts",
+    ],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",
