@@ -77,10 +77,10 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-14",
-            "Greedy drafting emits the drafter's most likely tokens; an Eagle3 head reads the configured target "
-            "layers and maps its ids to the target's by d2t.",
+            "Greedy drafting emits the drafter's most likely tokens, in a tree those after each node's own path; an "
+            "Eagle3 head reads the configured target layers and maps its ids to the target's by d2t.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
-            "the wrong token at the end of a chunk",
+            "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch",
             keeps_text=True,
         ),
         Clause(

@@ -488,6 +488,11 @@ CAUGHT: dict[str, list[str]] = {
     "synthetic_mutants:numbers_of_two_steps": ["synthetic_steps:GEN-27:target=long;draft=ngram k=3;check=repeats"],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
+    "tree_mutants:places_of_the_level": [
+        "trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path",
+        "trees:GEN-14:tree=braids;target=tiny;drafter=close;check=every path",
+    ],
+    "tree_mutants:last_of_the_level": ["trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path"],
     "tree_mutants:branches_seen": [
         "trees:GEN-44:tree=forks",
     ],
