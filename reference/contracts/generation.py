@@ -286,6 +286,14 @@ CONTRACT = Contract(
             "for the request whose tokens it follows.",
             "Saxena 2023, Prompt Lookup Decoding; vllm#29779: drafts that another request of the batch got",
         ),
+        Clause(
+            "GEN-50",
+            "Prompt lookup drafts what followed the longest suffix of at most ngram_max tokens that occurs earlier, in "
+            "all steps by one rule: at its first place or at its last, places that overlap the suffix included.",
+            "Saxena 2023, Prompt Lookup Decoding; vllm#15348: suffixes of the minimum length alone; vllm 0.33.0 "
+            "NgramProposer: the first place",
+            keeps_text=True,
+        ),
     ),
     returns="the tokens of each request",
 )

@@ -78,6 +78,12 @@ CAUGHT: dict[str, list[str]] = {
     "length_mutants:prompt_without_adapter": [
         "lora:GEN-43:draft=draft_model k=3;adapters=several and none;check=lengths of prompts",
     ],
+    "first_mutants:shortest_looked_up": [
+        "prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following",
+        "prompt_lookup:GEN-50:draft=ngram k=8;sampler=request_state;target=following",
+    ],
+    "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following"],
+    "first_mutants:no_overlap": ["prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",
