@@ -102,18 +102,20 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-18",
-            "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
+            "Only a request's allowed token ids are emitted, as accepted, as recovered and as bonus tokens; they limit "
+            "no other request.",
             "vllm 0.33.0 vllm.v1.sample.sampler; RBLN-SW/vllm-rbln#1031",
         ),
         Clause(
             "GEN-19",
-            "No bad word of emitted tokens is completed, wherever they meet a draft boundary, and no other token is "
-            "forbidden. Whether a word may begin in the prompt is left to the engine.",
+            "No bad word of emitted tokens is completed, wherever they meet a draft boundary, and no other token and "
+            "no other request is limited. Whether a word may begin in the prompt is left to the engine.",
             "vllm#52311, vllm#31908",
         ),
         Clause(
             "GEN-20",
-            "No stop token is emitted before min_tokens tokens; after that one ends the output at once.",
+            "No stop token of the request is emitted before its min_tokens tokens; after that one ends the output at "
+            "once. Other requests stop as they would without.",
             "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
         ),
         Clause(
@@ -124,12 +126,13 @@ CONTRACT = Contract(
         Clause(
             "GEN-22",
             "Repetition penalties count prompt and output, presence and frequency penalties the output; the drafts "
-            "before a token count as output.",
+            "before a token count as output. They change no other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(
             "GEN-23",
-            "Temperature, min-p, top-k and top-p of a request limit every token: accepted, recovered or bonus.",
+            "Temperature, min-p, top-k and top-p of a request limit every token, accepted, recovered or bonus, of its "
+            "own and of no other request.",
             "vllm#9834; Nguyen et al. 2024 (arXiv 2407.01082)",
         ),
         Clause(
@@ -216,9 +219,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-39",
-            "Only tokens that a request's grammar allows are emitted: its state follows the drafts, and is that of the "
-            "output again after a rejection.",
-            "vllm 0.33.0 structured outputs under speculation; sglang#22049",
+            "Only tokens that a request's grammar allows are emitted, and it masks the rows of its own request and of "
+            "no other: its state follows the drafts, and is that of the output again after a rejection.",
+            "vllm 0.33.0 structured outputs under speculation; sglang#22049; vllm#22896: a neighbour lost all tokens",
         ),
         Clause(
             "GEN-40",

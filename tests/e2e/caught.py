@@ -260,6 +260,14 @@ CAUGHT: dict[str, list[str]] = {
     "parameter_mutants:allowed_ids_ignored": [
         "parameters:GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy",
     ],
+    "parameter_mutants:neighbours_masked": [
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-39:parameter=grammar;draft=none;sampling=greedy",
+    ],
+    "parameter_mutants:next_processed": [
+        "parameters:GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-21:parameter=logit bias;draft=draft_model k=3;sampling=greedy",
+    ],
     "parameter_mutants:bonus_unprocessed": [
         "parameters:GEN-18:parameter=allowed ids;draft=ngram k=3;sampling=greedy",
         "parameters:GEN-21:parameter=logit bias;draft=draft_model k=3;target=tiny;sampler=request_state",
