@@ -38,7 +38,12 @@ CONTRACT = Contract(
             "top-k and top-p, independently of earlier tokens.",
             f"{_PAPER}, theorem 1; probability integral transform",
         ),
-        Clause("GEN-6", "Whole sequences follow the product of the target's distributions.", f"{_PAPER}, theorem 1"),
+        Clause(
+            "GEN-6",
+            "Whole sequences follow the product of the target's distributions, whether the drafts of a step come one "
+            "after another or in one pass.",
+            f"{_PAPER}, theorem 1",
+        ),
         Clause(
             "GEN-7",
             "A sampled request's first draft token is accepted with probability sum(min(p, q)), where p and q are the "
@@ -68,7 +73,12 @@ CONTRACT = Contract(
             "the model's length limit.",
             "vllm#48894, sglang#18780",
         ),
-        Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
+        Clause(
+            "GEN-12",
+            "The same seed gives the same tokens, alone and in any batch, the last ones too, whatever numbers of "
+            "drafts the requests beside it have.",
+            "vllm#6034",
+        ),
         Clause(
             "GEN-13",
             "After a rejection the sequence continues after the last accepted token: positions follow it, and keys "

@@ -50,6 +50,16 @@ def save_long(model: Path, folder: Path) -> Path:
     return folder
 
 
+def with_masks(model: Path) -> Path:
+    """Return the folder of a copy of `model` for parallel drafting, whose mask token is the last one."""
+    folder = model.with_name(f"{model.name} with masks")
+    if not folder.exists():
+        shutil.copytree(model, folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        (folder / "config.json").write_text(json.dumps(config | {"pard_token": VOCAB - 1}), encoding="utf-8")
+    return folder
+
+
 def save_cycle(folder: Path) -> Path:
     """Write a target after whose token t the likeliest one is t + 1, and token 1 after the last; returns its folder."""
     return save_following(folder, (*range(2, VOCAB), 1))

@@ -177,6 +177,12 @@ CAUGHT: dict[str, list[str]] = {
     "independence_mutants:neighbours_top_k": [
         "independence:GEN-23:parameter=top-k;draft=none;others=limited",
     ],
+    "independence_mutants:draws_for_the_longest": ["sampled:GEN-12:draft=mtp k=3;check=last tokens"],
+    "independence_mutants:verifies_the_longest": ["sampled:GEN-12:draft=eagle3 k=3;check=last tokens"],
+    "independence_mutants:parallel_as_first": [
+        "sampled:GEN-6:sampler=request_state;target=tiny;draft=draft_model parallel k=2",
+    ],
+    "independence_mutants:parallel_swapped": ["sampled:GEN-6:sampler=flat;target=tiny;draft=draft_model parallel k=2"],
     "independence_mutants:calls_repeat": [
         "independence:GEN-5:draft=none;calls=2",
     ],
