@@ -39,7 +39,12 @@ CONTRACT = Contract(
             "top-k and top-p, independently of earlier tokens; without a seed it is drawn anew in every call.",
             f"{_PAPER}, theorem 1; probability integral transform",
         ),
-        Clause("GEN-6", "Whole sequences follow the product of the target's distributions.", f"{_PAPER}, theorem 1"),
+        Clause(
+            "GEN-6",
+            "Whole sequences follow the product of the target's distributions, whether the drafts of a step come one "
+            "after another or in one pass.",
+            f"{_PAPER}, theorem 1",
+        ),
         Clause(
             "GEN-7",
             "A sampled request's first draft token is accepted with probability sum(min(p, q)), where p and q are the "
@@ -65,10 +70,16 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-11",
-            "Prompts of any length work: one token, shorter than an n-gram, and up to the model's length limit.",
+            "Prompts of any length work: one token, shorter than an n-gram, as long as a step with drafts, and up to "
+            "the model's length limit.",
             "vllm#48894, sglang#18780",
         ),
-        Clause("GEN-12", "The same seed gives the same tokens, alone and in any batch.", "vllm#6034"),
+        Clause(
+            "GEN-12",
+            "The same seed gives the same tokens, alone and in any batch, the last ones too, whatever numbers of "
+            "drafts the requests beside it have.",
+            "vllm#6034",
+        ),
         Clause(
             "GEN-13",
             "After a rejection the sequence continues after the last accepted token: positions and slots follow it, "
@@ -77,12 +88,12 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-14",
-            "Greedy drafting emits the drafter's most likely tokens after the whole text so far. The drafter reads "
-            "each token once, one position and one slot after the token before it, at ends of chunks and blocks too. "
-            "An Eagle3 head reads the configured target layers, for later drafts its own last state, and maps its ids "
-            "by d2t.",
+            "Greedy drafting emits the drafter's most likely tokens after the whole text so far, in a tree after each "
+            "node's own path. The drafter reads each token once, one position and one slot after the token before it, "
+            "at ends of chunks and blocks too. An Eagle3 head reads the configured target layers, for later drafts its "
+            "own last state, and maps its ids by d2t.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
-            "the wrong token at the end of a chunk",
+            "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch",
             keeps_text=True,
         ),
         Clause(
@@ -104,18 +115,20 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-18",
-            "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
+            "Only a request's allowed token ids are emitted, as accepted, as recovered and as bonus tokens; they limit "
+            "no other request.",
             "vllm 0.33.0 vllm.v1.sample.sampler; RBLN-SW/vllm-rbln#1031",
         ),
         Clause(
             "GEN-19",
-            "No bad word of emitted tokens is completed, wherever they meet a draft boundary, and no other token is "
-            "forbidden. Whether a word may begin in the prompt is left to the engine.",
+            "No bad word of emitted tokens is completed, wherever they meet a draft boundary, and no other token and "
+            "no other request is limited. Whether a word may begin in the prompt is left to the engine.",
             "vllm#52311, vllm#31908",
         ),
         Clause(
             "GEN-20",
-            "No stop token is emitted before min_tokens tokens; after that one ends the output at once.",
+            "No stop token of the request is emitted before its min_tokens tokens; after that one ends the output at "
+            "once. Other requests stop as they would without.",
             "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
         ),
         Clause(
@@ -126,12 +139,13 @@ CONTRACT = Contract(
         Clause(
             "GEN-22",
             "Repetition penalties count prompt and output, presence and frequency penalties the output; the drafts "
-            "before a token count as output.",
+            "before a token count as output. They change no other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(
             "GEN-23",
-            "Temperature, min-p, top-k and top-p of a request limit every token: accepted, recovered or bonus.",
+            "Temperature, min-p, top-k and top-p of a request limit every token, accepted, recovered or bonus, of its "
+            "own and of no other request.",
             "vllm#9834; Nguyen et al. 2024 (arXiv 2407.01082)",
         ),
         Clause(
@@ -218,9 +232,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-39",
-            "Only tokens that a request's grammar allows are emitted: its state follows the drafts, and is that of the "
-            "output again after a rejection.",
-            "vllm 0.33.0 structured outputs under speculation; sglang#22049",
+            "Only tokens that a request's grammar allows are emitted, and it masks the rows of its own request and of "
+            "no other: its state follows the drafts, and is that of the output again after a rejection.",
+            "vllm 0.33.0 structured outputs under speculation; sglang#22049; vllm#22896: a neighbour lost all tokens",
         ),
         Clause(
             "GEN-40",
@@ -255,9 +269,11 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-45",
-            "After a rejection the recurrent state of a hybrid target is that of the accepted tokens alone, whatever "
-            "the chunks, preemptions and other requests; a new request starts from the empty state.",
-            "vllm#39273, llama.cpp#20075: states that kept rejected drafts or were read at a wrong place",
+            "The recurrent state of a hybrid target is that of all tokens so far, for prompts of every length, and "
+            "after a rejection that of the accepted ones alone, whatever the chunks, preemptions and other requests; a "
+            "new request starts from the empty state.",
+            "vllm#39273, llama.cpp#20075: states that kept rejected drafts or were read at a wrong place; vllm#53051: "
+            "a prompt of K + 1 tokens taken for a step that verifies K drafts",
         ),
         Clause(
             "GEN-46",
@@ -286,6 +302,14 @@ CONTRACT = Contract(
             "Each draft of prompt lookup is a token that followed the token before it in some text, and is verified "
             "for the request whose tokens it follows.",
             "Saxena 2023, Prompt Lookup Decoding; vllm#29779: drafts that another request of the batch got",
+        ),
+        Clause(
+            "GEN-50",
+            "Prompt lookup drafts what followed the longest suffix of at most ngram_max tokens that occurs earlier, in "
+            "all steps by one rule: at its first place or at its last, places that overlap the suffix included.",
+            "Saxena 2023, Prompt Lookup Decoding; vllm#15348: suffixes of the minimum length alone; vllm 0.33.0 "
+            "NgramProposer: the first place",
+            keeps_text=True,
         ),
     ),
     returns="the tokens of each request",

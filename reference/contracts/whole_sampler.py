@@ -96,7 +96,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-16",
-            "Only a request's allowed token ids are emitted: as accepted, as recovered and as bonus tokens.",
+            "Only a request's allowed token ids are emitted, as accepted, as recovered and as bonus tokens; they limit "
+            "no other request.",
             _SAMPLER,
             effect="a token that the request does not allow is emitted",
         ),
@@ -156,8 +157,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-24",
-            "A grammar's rows mask the row after each draft, and the recovered token is one that its row allows.",
-            "vllm 0.33.0 structured outputs under speculation",
+            "A grammar's rows mask the row after each draft, of its own request and of no other, and the recovered "
+            "token is one that its row allows.",
+            "vllm 0.33.0 structured outputs under speculation; vllm#22896: a neighbour lost all tokens",
         ),
         Clause(
             "WS-25",

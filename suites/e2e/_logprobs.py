@@ -42,15 +42,8 @@ def check_batch(
         Text(f"request {n}", model_of(request), request, result.token_ids)
         for n, (request, result) in enumerate(zip(asked, results, strict=True))
     ]
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        what, entries, wanted = (
-            f"request {n}",
-            result.logprobs,
-            0 if request.logprobs is None else len(result.token_ids),
-        )
-        require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities, expected {wanted}")
-        if wanted:
-            check_entries(texts[n], entries, mode, beside=[text for text in texts if text is not texts[n]])
+    for text, result in zip(texts, results, strict=True):
+        check_result(text, result, mode, beside=[other for other in texts if other is not text])
 
 
 @dataclass(frozen=True)
@@ -91,6 +84,14 @@ class Text:
                 row = np.log(exact)
             off /= self.request.temperature
         return row, 2 * off + ARITHMETIC
+
+
+def check_result(text: Text, result: GenerationResult, mode: str, beside: Sequence[Text] = ()) -> None:
+    """Check the log-probabilities of one result: as many as its tokens if its request asks for them, else none."""
+    entries, wanted = result.logprobs, 0 if text.request.logprobs is None else len(result.token_ids)
+    require(len(entries) == wanted, f"{text.name} has {len(entries)} log-probabilities, expected {wanted}")
+    if wanted:
+        check_entries(text, entries, mode, beside)
 
 
 def check_entries(text: Text, entries: Sequence[TokenLogprobs], mode: str, beside: Sequence[Text] = ()) -> None:

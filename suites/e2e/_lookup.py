@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from verispec.engines.protocol.generation import GenerationResult, SpeculativeStep
-from verispec.judge import Kind
+from verispec.judge import Failure, Kind, Mismatch
+from verispec.run.record import FAULT
 from verispec.suites.e2e._reference_model import greedy_text
 from verispec.suites.e2e._setups import require
 from verispec.suites.e2e._tiny import VOCAB
@@ -132,3 +134,142 @@ def _followers(texts: Sequence[Sequence[int]]) -> dict[int, set[int]]:
         for token, following in pairwise(text):
             found.setdefault(token, set()).add(following)
     return found
+
+
+FOLLOWING = (2, 1, 3, 5, 6, 7, 4)
+"""Tokens after 1 to 7 in the texts of `lookup_prompts`: two in turn, a run, and a period of four."""
+SHORTEST, LONGEST = 1, 3
+"""Lengths of suffixes that may be looked up."""
+
+
+@dataclass(frozen=True)
+class LookupRule:
+    """A choice among the places of a suffix, and the ways to go wrong about it.
+
+    Attributes:
+        is_earliest: True for the earliest place of the suffix, False for the latest.
+        may_overlap: True if a place that overlaps the suffix counts.
+        is_chained: True if each further draft is looked up behind the one before it, and not copied.
+        longest: maximum length of the suffix.
+    """
+
+    is_earliest: bool = False
+    may_overlap: bool = True
+    is_chained: bool = False
+    longest: int = LONGEST
+
+    def drafts(self, sequence: Sequence[int], most: int) -> list[int]:
+        """Return up to `most` drafts behind `sequence`."""
+        if not self.is_chained:
+            return self._copied(list(sequence), most)
+        known = list(sequence)
+        while len(known) < len(sequence) + most and (found := self._copied(known, 1)):
+            known += found
+        return known[len(sequence) :]
+
+    def _copied(self, tokens: list[int], most: int) -> list[int]:
+        end = len(tokens)
+        for length in range(min(self.longest, end - 1), SHORTEST - 1, -1):
+            starts = range(end - length if self.may_overlap else end - 2 * length + 1)
+            places = [start for start in starts if tokens[start : start + length] == tokens[end - length :]]
+            if places:
+                follows = places[0 if self.is_earliest else -1] + length
+                return tokens[follows : follows + most]
+        return []
+
+
+RULES = {
+    "its last place": LookupRule(),
+    "its first place": LookupRule(is_earliest=True),
+    "its first place apart from it": LookupRule(is_earliest=True, may_overlap=False),
+    "its last place, draft by draft": LookupRule(is_chained=True),
+    "its first place, draft by draft": LookupRule(is_earliest=True, is_chained=True),
+}
+"""Rules of engines, by the place of the longest suffix whose continuation is drafted.
+
+In this order: of the reference, of vLLM and transformers, of OpenVINO GenAI, and two of tables of n-grams.
+"""
+MISTAKES = {
+    "only the shortest suffix was looked up": LookupRule(longest=SHORTEST),
+    "suffixes of the longest length were not looked up": LookupRule(longest=LONGEST - 1),
+    "no place that overlaps the suffix was found": LookupRule(may_overlap=False),
+}
+"""Rules of no engine in words, to follow "as if"."""
+
+
+def lookup_prompts() -> list[tuple[int, ...]]:
+    """Return prompts in which the longest suffix alone has the right continuation, and prompts that end in runs.
+
+    Behind one and two tokens of the suffix, other tokens follow at the first place and at the last one.
+    """
+    rng = np.random.default_rng(0)
+    found: list[tuple[int, ...]] = []
+    while len(found) < 3 * COUNT:
+        first, second, other, third, wrong, worse = rng.integers(1, VOCAB, 6).tolist()
+        text = told_text(second, 4)
+        right, near, far = (first, second, *text), (third, second, text[0], worse), (other, text[0], wrong)
+        prompt = (*far, *near, *right, *far, *near, first, second)
+        suffix = (first, second, text[0])
+        occurs = sum(prompt[n : n + 3] == suffix for n in range(len(prompt)))
+        if other != second and third != first and text[1] not in (wrong, worse) and occurs == 1:
+            found.append(prompt)
+    return found + [tuple(rng.integers(1, VOCAB, 12 + n % 12).tolist()) for n in range(6 * COUNT)]
+
+
+def told_text(last: int, length: int) -> tuple[int, ...]:
+    """Return the text of `FOLLOWING` behind a token."""
+    text = [last]
+    for _ in range(length):
+        text.append(FOLLOWING[text[-1] - 1])
+    return tuple(text[1:])
+
+
+def judge_rules(texts: Sequence[tuple[Sequence[int], GenerationResult]]) -> int:
+    """Check that one of `RULES` gives the accepted drafts of all texts.
+
+    Args:
+        texts: prompts and results.
+
+    Returns:
+        How many steps had drafts.
+
+    Raises:
+        Mismatch: no rule agrees with all steps. The message tells the first step where the best one does not, and the
+            mistake that agrees with all of them if there is one.
+    """
+    judged, wrong = 0, dict[str, list[str]]()
+    for place, rule in RULES.items():
+        judged, wrong[place] = _judge_rule(texts, rule)
+        if not wrong[place]:
+            return judged
+    place = min(wrong, key=lambda place: len(wrong[place]))
+    best, details = wrong[place], dict[str, str]()
+    message = f"{len(best)} of {judged} steps do not draft what followed the longest suffix at {place}: {best[0]}"
+    mistake = next((told for told, rule in MISTAKES.items() if not _judge_rule(texts, rule)[1]), "")
+    if mistake:
+        message, details = f"{message}; all drafts are as if {mistake}", {FAULT: mistake}
+    raise Mismatch(Failure(Kind.RELATION, message, wrong=len(best), total=judged, details=details))
+
+
+def _judge_rule(texts: Sequence[tuple[Sequence[int], GenerationResult]], rule: LookupRule) -> tuple[int, list[str]]:
+    """Return the number of steps with drafts, and the wrong ones in words."""
+    judged, wrong = 0, []
+    for n, (prompt, result) in enumerate(texts):
+        emitted = 0
+        for number, step in enumerate(result.steps):
+            rest = result.token_ids[emitted:]
+            is_padding = number < 2 and not step.accepted  # Placeholders, as in `judge_lookups`.
+            # Without a token behind the accepted ones, what decided the last draft is not known.
+            if step.drafted and len(rest) > step.accepted and not is_padding:
+                known = (*prompt, *result.token_ids[:emitted])
+                drafts = rule.drafts(known, step.drafted)
+                pairs = enumerate(zip(drafts, rest, strict=False))
+                right = next((place for place, (draft, token) in pairs if draft != token), len(drafts))
+                judged += 1
+                if min(right, len(rest)) != step.accepted:
+                    wrong.append(
+                        f"prompt {n}, step {number}: {step.accepted} drafts of {step.drafted} were accepted behind "
+                        f"{list(known[-LONGEST:])}, expected {right} of {drafts}"
+                    )
+            emitted += step.accepted + 1
+    return judged, wrong

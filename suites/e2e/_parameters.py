@@ -147,24 +147,28 @@ def begins_in(prompt: tuple[int, ...], word: tuple[int, ...]) -> bool:
 def check_greedy(
     load: Load, setting: Setting, parameter: str, memory: str = "", neighbours: Sequence[GenerationRequest] = ()
 ) -> None:
-    """Check every token of greedy requests that stand among others, none of them first.
+    """Check every token of greedy requests that stand among others, none of them first, and of the greedy others.
 
     Raises:
-        Mismatch: a token is not the processed argmax.
+        Mismatch: a token is not the processed argmax, or a request without the parameter has another text than alone.
         Inconclusive: the parameter changed no token, or none behind an accepted draft of its step.
     """
     asked = setting.requests(parameter)
     plain = [GenerationRequest(p, max_tokens=5 + 3 * n % 9, ignore_eos=True) for n, p in enumerate(setting.prompts)]
     others = [request if n % 2 else replace(request, temperature=0.8, seed=n) for n, request in enumerate(plain)]
     batch = [request for pair in zip(others, asked, strict=True) for request in pair]
-    results = load(setting.draft, memory, target=setting.target, drafter=setting.drafter).generate(batch)[1::2]
+    results = load(setting.draft, memory, target=setting.target, drafter=setting.drafter).generate(batch)
     changed = inside = steps = 0
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
+    for n, (request, result) in enumerate(zip(asked, results[1::2], strict=True)):
         places = check_tokens(setting.reference, request, result, f"request {2 * n + 1} with {parameter}")
         after_draft = offsets(result)
         changed += len(places)
         inside += sum(after_draft[place] > 0 for place in places) if after_draft else 0
         steps += len(result.steps)
+    for n, (request, result) in enumerate(zip(others, results[::2], strict=True)):
+        if request.greedy:
+            what = f"request {2 * n}, whose neighbours alone have {parameter},"
+            check_tokens(setting.reference, request, result, what)
     if not changed:
         raise Inconclusive(f"{parameter} changed no token")
     if setting.draft != "none" and steps and not inside:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -49,18 +50,37 @@ def save_long(model: Path, folder: Path) -> Path:
     return folder
 
 
+def with_masks(model: Path) -> Path:
+    """Return the folder of a copy of `model` for parallel drafting, whose mask token is the last one."""
+    folder = model.with_name(f"{model.name} with masks")
+    if not folder.exists():
+        shutil.copytree(model, folder)
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        (folder / "config.json").write_text(json.dumps(config | {"pard_token": VOCAB - 1}), encoding="utf-8")
+    return folder
+
+
 def save_cycle(folder: Path) -> Path:
-    """Write a target after whose token t the likeliest one is t + 1, and token 1 after the last; returns its folder.
+    """Write a target after whose token t the likeliest one is t + 1, and token 1 after the last; returns its folder."""
+    return save_following(folder, (*range(2, VOCAB), 1))
+
+
+def save_following(folder: Path, following: Sequence[int]) -> Path:
+    """Write a target whose text is told: `following[t - 1]` is the likeliest token after t; returns its folder.
 
     Its layers add nothing to the embeddings, so that a row of logits is that of the last token alone.
+
+    Args:
+        folder: folder to write.
+        following: a permutation of all tokens but the end of the sequence, which no text has.
     """
     model = _made(14)
     with torch.no_grad():
         for layer in model.model.layers:
             layer.self_attn.o_proj.weight.zero_()
             layer.mlp.down_proj.weight.zero_()
-        before = [VOCAB - 1, VOCAB - 1, *range(1, VOCAB - 1)]
-        model.lm_head.weight.copy_(model.model.embed_tokens.weight[before])
+        before = [following.index(token) + 1 for token in range(1, VOCAB)]
+        model.lm_head.weight[1:] = model.model.embed_tokens.weight[before]
         model.lm_head.weight[EOS].zero_()
     model.save_pretrained(folder)
     return folder

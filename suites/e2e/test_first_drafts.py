@@ -11,6 +11,7 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationResult, Generator
 from verispec.judge import Inconclusive, Kind, Mismatch
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
+from verispec.suites.e2e._lengths import listed
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_model
 from verispec.suites.e2e._setups import FORKS, MODELS, TREE, Load, greedy, require, stepped
 
@@ -123,14 +124,3 @@ def told(wrong: Sequence[int], most: int) -> str:
         if reaching >= set(wrong) and not reaching >= set(right):
             return found.format(f"reach the next block of {block}")
     return found.replace(", which {}", "")
-
-
-def listed(lengths: Sequence[int]) -> str:
-    """Return numbers as text, runs of them as ranges."""
-    found: list[list[int]] = []
-    for length in lengths:
-        if found and found[-1][-1] == length - 1:
-            found[-1].append(length)
-        else:
-            found.append([length])
-    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 1 else str(run[0]) for run in found) or "none"

@@ -14,7 +14,9 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
-from verispec.suites.e2e._logprobs import check_batch
+from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
+from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
+from verispec.suites.e2e._logprobs import Text, check_batch, check_result
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, Load, counted, greedy, require, stepped
 
@@ -85,6 +87,26 @@ def test_logprobs_follow_the_accepted_tokens(load: Load, prompts: Any, draft: st
     ]
     results = load(draft, target=TARGET).generate(asked)
     check_batch(results, asked, "raw", lambda request: reference_model(TARGET))
+
+
+@case(
+    "GEN-45",
+    target="hybrid",
+    draft=METHODS[1:],
+    memory=CHUNKED,
+    check="lengths of prompts",
+    reach=f"{REACH}, and a prompt or a last chunk of a few tokens",
+)
+def test_the_state_behind_a_prompt_of_any_length(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
+    """Prompts as long as a step with drafts, alone and with others: their state is kept as that of longer ones is."""
+    model = reference_model(TARGET)
+
+    def judge_one(request: GenerationRequest, result: GenerationResult, what: str) -> None:
+        model.judge_greedy(request.prompt_token_ids, result.token_ids, what)
+        check_result(Text(what, model, request, result.token_ids), result, "raw")
+
+    asked = [replace(request, logprobs=0) for request in requests_of_lengths(prompts, memory)]
+    judge_lengths(load(draft, memory or "", target=TARGET), asked, judge_one)
 
 
 @case(

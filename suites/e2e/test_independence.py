@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from verispec.judge import Inconclusive, Kind
 from verispec.suites.e2e._parameters import check_share
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import METHODS, TREE, Load, counted, require
-from verispec.suites.e2e._tiny import VOCAB
+from verispec.suites.e2e._tiny import with_masks
 
 TARGET = fixtures.model("target")
 LENGTH = 48
@@ -205,12 +203,7 @@ def test_a_target_accepts_long_chains_of_its_own(load: Load, tiny: dict[str, Pat
 @case("GEN-7", target="tiny", draft="draft_model parallel k=2", reach="parallel_drafting is an accepted option")
 def test_a_target_accepts_its_own_parallel_drafts(load: Load, tiny: dict[str, Path], seed: int) -> None:
     """The target drafts for itself. The first draft of a step needs no mask token, so that its p = q."""
-    folder = tiny["target"].parent / "parallel"
-    if not folder.exists():
-        shutil.copytree(tiny["target"], folder)
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        (folder / "config.json").write_text(json.dumps(config | {"pard_token": VOCAB - 1}), encoding="utf-8")
-    generator = load("draft_model parallel k=2", target=tiny["target"], drafter=folder)
+    generator = load("draft_model parallel k=2", target=tiny["target"], drafter=with_masks(tiny["target"]))
     _, metrics = counted(generator, own_drafts(seed))
     require_few_rejected(metrics.num_drafts, metrics.accepted_per_position[0])
 

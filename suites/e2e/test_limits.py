@@ -16,6 +16,8 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
+from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
+from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
     CUT,
@@ -271,6 +273,24 @@ def test_prompts_around_the_end_of_a_chunk(load: Load, prompts: Any, draft: str)
     for length in (24, 25, 49):
         result = generator.generate(greedy([prompts[0][:length]], 3))[0]
         reference_model(TARGET).judge_greedy(prompts[0][:length], result.token_ids, f"a prompt of {length} tokens")
+
+
+@case(
+    "GEN-11",
+    draft=SPECULATIVE,
+    memory=CHUNKED,
+    check="as long as a step with drafts",
+    reach="a prompt or a last chunk of a few tokens",
+)
+def test_prompts_as_long_as_a_step_with_drafts(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
+    """Prompts and last chunks of 1 to 2 (K + 1) tokens, alone, with one as long and with those of all lengths."""
+    judge_lengths(
+        load(draft, memory or ""),
+        requests_of_lengths(prompts, memory),
+        lambda asked, result, what: reference_model(TARGET).judge_greedy(
+            asked.prompt_token_ids, result.token_ids, what
+        ),
+    )
 
 
 @case(

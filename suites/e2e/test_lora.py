@@ -12,6 +12,8 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Mismatch
 from verispec.suites.e2e._adapted import Adapted, save_adapted, with_other_scale
+from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
+from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._logprobs import check_batch
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require_accepted_drafts
@@ -95,6 +97,28 @@ def test_every_request_has_its_adapter_in_any_layout(
 ) -> None:
     """Nine requests share four places, so that each place has several adapters, one after another."""
     test_every_request_has_its_adapter(load, adapted, prompts, draft, "several", memory)
+
+
+@case(
+    "GEN-43",
+    draft="draft_model k=3",
+    memory=CHUNKED,
+    adapters="several and none",
+    check="lengths of prompts",
+    reach=f"{REACH}, and a prompt or a last chunk of a few tokens",
+    quick=False,
+)
+def test_prompts_of_any_length_have_their_adapter(
+    load: Load, adapted: Adapted, prompts: Any, memory: str | None
+) -> None:
+    """Prompts as long as a step with drafts. One alone has another adapter than the requests before it."""
+    orders = (0, None, 0, 1), (1, None, 1, 0)
+    asked = [
+        replace(request, lora_adapter=orders[n // 4 % 2][n % 4])
+        for n, request in enumerate(requests_of_lengths(prompts, memory))
+    ]
+    generator = load("draft_model k=3", memory or "", lora_adapters=adapted.adapters)
+    judge_lengths(generator, asked, lambda *told: judge(adapted, *told))
 
 
 @case(

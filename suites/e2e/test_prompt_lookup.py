@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive, Kind
-from verispec.suites.e2e._lookup import judge_lookups
+from verispec.suites.e2e._lookup import FOLLOWING, LONGEST, SHORTEST, judge_lookups, judge_rules, lookup_prompts
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import SUFFIX, Load, greedy, require, with_steps
+from verispec.suites.e2e._tiny import save_following
 
 TARGET = fixtures.model("target")
 
@@ -61,3 +65,30 @@ def steps_of(results: Sequence[GenerationResult]) -> tuple[int, int]:
     """Return the number of steps with drafts, and of all steps."""
     steps = [step for result in results for step in result.steps]
     return sum(step.drafted > 0 for step in steps), len(steps)
+
+
+@pytest.fixture(scope="session")
+def following(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a target whose texts follow from their last token."""
+    return save_following(tmp_path_factory.mktemp("following"), FOLLOWING)
+
+
+@case(
+    "GEN-50",
+    target="following",
+    draft=["ngram k=3", "ngram k=8"],
+    sampler=["flat", "request_state"],
+    reach="texts in which suffixes of several lengths occur, or that repeat",
+)
+def test_the_longest_suffix_is_looked_up(load: Load, following: Path, draft: str, sampler: str) -> None:
+    """Shorter suffixes have other continuations at the first place and at the last; texts end in runs and periods.
+
+    Engines take the first place or the last, copy the drafts or look up each, and a step may have none. What one
+    engine does has to be the same in all steps.
+    """
+    prompts = lookup_prompts()
+    generator = load(draft, target=following, sampler=sampler, ngram_min=SHORTEST, ngram_max=LONGEST)
+    results = with_steps(generator.generate(greedy(prompts, 16)))
+    for n, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
+        reference_model(following).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+    require(judge_rules(list(zip(prompts, results, strict=True))) > 0, "no step had a draft")

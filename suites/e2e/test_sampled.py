@@ -23,6 +23,7 @@ from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.rows import Rows
 from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
+from verispec.suites.e2e._lengths import listed
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, reference_head, reference_model
 from verispec.suites.e2e._setups import (
     ARGMAX,
@@ -37,10 +38,11 @@ from verispec.suites.e2e._setups import (
     greedy,
     require,
     require_accepted,
+    require_accepted_drafts,
     sampled_in_parts,
     stepped,
 )
-from verispec.suites.e2e._tiny import VOCAB
+from verispec.suites.e2e._tiny import VOCAB, with_masks
 
 REACH = "temperature above 0"
 TARGET = fixtures.model("target")
@@ -194,11 +196,35 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
     assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens")
 
 
+@case(
+    "GEN-6",
+    target="tiny",
+    draft="draft_model parallel k=2",
+    sampler=["flat", "request_state"],
+    reach=f"{REACH}, and parallel_drafting",
+    p_values=1,
+)
+def test_sequences_with_parallel_drafts_follow_the_law(
+    load: Load, tiny: dict[str, Path], seed: int, sampler: str, draft: str = "draft_model parallel k=2"
+) -> None:
+    """As above; both drafts of a step are drawn from rows of one pass, each from a distribution of its own."""
+    asked = [
+        GenerationRequest(PROMPT, max_tokens=4, ignore_eos=True, temperature=1.0, seed=seed + n)
+        for n in range(SEQUENCES)
+    ]
+    drafter = with_masks(tiny["draft"])
+    generator = load(draft, target=tiny["target"], drafter=drafter, sampler=sampler, max_num_seqs=MANY)
+    exact = sequence_law(tiny["target"], asked[0]).ravel()
+    results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
+    require_accepted_drafts(results)
+    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens with parallel drafts")
+
+
 def sequence_counts(results: Sequence[GenerationResult]) -> Array:
-    """Return the counts of continuations of three tokens, [V * V * V]."""
+    """Return the counts of the first three tokens, [V * V * V]."""
     counts = np.zeros((VOCAB,) * 3, dtype=np.int64)
     for result in results:
-        counts[tuple(result.token_ids)] += 1
+        counts[tuple(result.token_ids[:3])] += 1
     return counts.ravel()
 
 
@@ -320,9 +346,15 @@ def seeded(params: Mapping[str, Any]) -> str:
 
 @case("GEN-12", draft=[*METHODS, ARGMAX, PARALLEL, MTP], reach=seeded, p_values=1)
 def test_a_seed_gives_the_same_tokens_in_any_batch(
-    load: Load, prompts: Any, draft: str, memory: str = "", heat: float = 0.9, **more: Any
+    load: Load,
+    prompts: Any,
+    draft: str,
+    memory: str = "",
+    heat: float = 0.9,
+    lengths: Sequence[int] = (24,) * 4,
+    **more: Any,
 ) -> None:
-    """Four requests and two greedy ones together, and the four alone.
+    """Requests of `lengths` and two greedy ones together, and each of the first alone.
 
     Where any differs, `ROUNDS` batches of them tell a fault from rounding.
 
@@ -330,14 +362,15 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
     rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
     draws.
     """
-    generator, places = load(draft, memory, **more), (3, 0, 5, 1)
+    generator, places = load(draft, memory, **more), (3, 0, 5, 1, *range(6, len(lengths) + 2))
     before = generator.metrics()
     trials, chance = 0, 0.0
     differing: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
+    wrong: set[int] = set()
     for seed in range(ROUNDS):
         asked = [
-            GenerationRequest(prompts[n], max_tokens=24, temperature=heat, ignore_eos=True, seed=100 * seed + n)
-            for n in places
+            GenerationRequest(prompts[n], max_tokens=length, temperature=heat, ignore_eos=True, seed=100 * seed + n)
+            for n, length in zip(places, lengths, strict=True)
         ]
         results = generator.generate([*asked, *greedy([prompts[2], prompts[4]], 24)])
         for n, request, together in zip(places, asked, results, strict=False):
@@ -347,11 +380,13 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
             trials += 1
             if alone != together.token_ids:
                 differing.append((n, alone, together.token_ids))
+                wrong.add(request.max_tokens)
         if not differing:
             require_accepted(generator.metrics().since(before))
             return
     p = binomial_tail(len(differing), trials, min(chance, 1.0))
-    what = f"{len(differing)} of {trials} requests differ alone and in a batch"
+    of = f" of max_tokens {listed(sorted(wrong))}" if len(set(lengths)) > 1 else ""
+    what = f"{len(differing)} of {trials} requests{of} differ alone and in a batch"
     level = p_value_level()
     if p >= level:
         raise Inconclusive(f"{what}; rounding explains that many with a probability of {p:.2g}")
@@ -367,6 +402,22 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
 def test_a_seed_gives_the_same_tokens_while_prompts_are_read(load: Load, prompts: Any, draft: str) -> None:
     """Requests draw and draft while the prompt of another one is read, which must not use its random numbers."""
     test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, "blocks of 32, chunks of 24")
+
+
+@case(
+    "GEN-12",
+    check="last tokens",
+    draft=[*MODELS, PARALLEL, MTP],
+    reach=lambda params: f"{seeded(params)}, near max_tokens",
+    p_values=1,
+)
+def test_a_seed_gives_the_same_last_tokens(load: Load, prompts: Any, draft: str) -> None:
+    """Requests end with every number of drafts left, beside longer ones that have all drafts of each step.
+
+    At a temperature of 30 rounding decides nothing, and most drafts are accepted. A number that one draws for drafts
+    past its end changes its last tokens.
+    """
+    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, heat=30.0, lengths=(16, *range(2, 11), 16, 16))
 
 
 @case("GEN-12", batch="pairs", draft=["ngram k=auto", "draft_model k=auto"], reach=seeded, p_values=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution, fits
-from verispec.suites.e2e._reference_model import reference_model
+from verispec.suites.e2e._reference_model import greedy_texts, reference_model
 from verispec.suites.e2e._setups import (
     FORKS,
     LAYOUTS,
@@ -27,6 +28,7 @@ from verispec.suites.e2e._setups import (
     sampled_in_parts,
     with_steps,
 )
+from verispec.suites.e2e._tiny import VOCAB
 from verispec.suites.e2e.test_draft_schedules import ARRIVING
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_counts, sequence_law
 
@@ -37,6 +39,13 @@ TREES: dict[str, tuple[tuple[int, ...], ...]] = {
     "chain": ((0,), (0, 0), (0, 0, 0)),
 }
 """Shapes by name. Ranks may be skipped: a node's siblings need not be in the tree."""
+BRAIDS = (
+    *((0,), (1,), (2,)),
+    *((0, 0), (0, 1), (1, 0), (2, 0), (2, 1)),
+    *((0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 1, 1)),
+)
+"""A tree whose levels are wider than those above them: few nodes have the place of their parent in its level."""
+STEERED = {"forks": FORKS, "skipped ranks": TREES["skipped ranks"], "braids": BRAIDS}
 TARGET = fixtures.model("target")
 LENGTH = 24
 CLOSE = 1e-3
@@ -198,20 +207,95 @@ def test_each_rank_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> N
     draft, options = of_tree(tree)
     prompts = [(first, second, third) for first in (1, 3, 6) for second in (2, 5) for third in (1, 4)]
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], **options)
-    seen = set()
-    for prompt, result in zip(prompts, with_steps(generator.generate(greedy(prompts, LENGTH))), strict=True):
-        rows, place = reference_model(tiny["draft"]).logits(prompt, result.token_ids), 0
-        for step in result.steps:
-            path = accepted_path(TREES[tree], rows[place:], result.token_ids[place:])
-            if step.drafted == len(TREES[tree]) and path is not None:
-                what = f"prompt {prompt}, token {place}: {step.accepted} drafts accepted, expected {len(path)}"
-                require(step.accepted == len(path), f"{what} for the ranks {path}")
-                seen.add(path)
-            place += step.accepted + 1
+    results = with_steps(generator.generate(greedy(prompts, LENGTH)))
+    seen = judge_paths(TREES[tree], prompts, results, tiny["draft"])
     wanted = {path for path in TREES[tree] if len(path) < 3 and max(path) < 3}
     missing = wanted - {path[:n] for path in seen for n in range(3)}
     if missing:
         raise Inconclusive(f"the target's tokens have no ranks {sorted(missing)} for the drafter")
+
+
+TIMES = 8
+"""Prompts behind which each path of a tree is accepted."""
+
+
+@case("GEN-14", target="tiny", drafter="close", tree=list(STEERED), check="every path", reach=REACH, quick=False)
+def test_every_path_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> None:
+    """The first drafts behind `TIMES` prompts for each path of the tree, whose target's tokens are that path.
+
+    The float64 models choose the prompts. So each node's drafts are seen, those at the end of the longest paths too,
+    where a node that sees another one's ancestors leaves all shorter paths as they are.
+    """
+    paths = STEERED[tree]
+    prompts = [prompt for own in steered_prompts(tiny["target"], tiny["close"], paths).values() for prompt in own]
+    options = {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
+    generator = load(f"draft_model k={len(paths)}", target=tiny["target"], drafter=tiny["close"], **options)
+    results = with_steps(generator.generate(greedy(prompts, STEERED_LENGTH)))
+    seen = judge_paths(paths, prompts, results, tiny["close"])
+    missing = {path: TIMES - seen[path] for path in paths if seen[path] < TIMES / 2}
+    if missing:
+        raise Inconclusive(f"of {TIMES} prompts for each path the engine drafted elsewhere behind {missing}")
+
+
+STEERED_LENGTH = 6
+"""The first token, a path of three, and the token behind it; the last step has room for all levels."""
+
+
+def steered_prompts(
+    target: Path, drafter: Path, paths: tuple[tuple[int, ...], ...]
+) -> dict[tuple[int, ...], list[tuple[int, ...]]]:
+    """Return `TIMES` prompts for each path: the target's tokens after the first one have its ranks for the drafter."""
+    drawn = np.random.default_rng(0).integers(1, VOCAB, (SEARCHED, 4)).tolist()
+    prompts = list(dict.fromkeys(map(tuple, drawn)))
+    texts = greedy_texts(target, prompts, STEERED_LENGTH)
+    model = reference_model(drafter)
+    model.announce(zip(prompts, texts, strict=True))
+    found: dict[tuple[int, ...], list[tuple[int, ...]]] = {path: [] for path in paths}
+    for prompt, text in zip(prompts, texts, strict=True):
+        path = accepted_path(paths, model.logits(prompt, text)[1:], text[1:])
+        if path in found and len(found[path]) < TIMES:
+            found[path].append(prompt)
+    return found
+
+
+SEARCHED = 2000
+"""Prompts among which eleven or more have each path of a tree."""
+
+
+def judge_paths(
+    paths: tuple[tuple[int, ...], ...],
+    prompts: Sequence[tuple[int, ...]],
+    results: Sequence[GenerationResult],
+    drafter: Path,
+) -> Counter[tuple[int, ...]]:
+    """Check that each step with all nodes accepts the path that the drafter's ranks of the text's tokens give.
+
+    Returns:
+        How often each path was accepted.
+
+    Raises:
+        Mismatch: a step accepted another number of drafts, with the paths for which steps do.
+    """
+    seen: Counter[tuple[int, ...]] = Counter()
+    wrong: Counter[tuple[int, ...]] = Counter()
+    first = ""
+    reference_model(drafter).announce(
+        (prompt, result.token_ids) for prompt, result in zip(prompts, results, strict=True)
+    )
+    for prompt, result in zip(prompts, results, strict=True):
+        rows, place = reference_model(drafter).logits(prompt, result.token_ids), 0
+        for step in result.steps:
+            path = accepted_path(paths, rows[place:], result.token_ids[place:])
+            if step.drafted == len(paths) and path is not None:
+                seen[path] += 1
+                if step.accepted != len(path):
+                    wrong[path] += 1
+                    told = f"prompt {prompt}, token {place}: {step.accepted} drafts accepted, expected {len(path)}"
+                    first = first or f"{told} for the ranks {path}"
+            place += step.accepted + 1
+    told = ", ".join(f"{path} in {count} of {seen[path]} steps" for path, count in sorted(wrong.items()))
+    require(not wrong, f"{first}; children of the tree are not the most likely tokens after their own path: {told}")
+    return seen
 
 
 def accepted_path(paths: tuple[tuple[int, ...], ...], rows: Any, tokens: tuple[int, ...]) -> tuple[int, ...] | None:

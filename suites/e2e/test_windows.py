@@ -11,6 +11,8 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.suites.e2e._drafts import judge_drafts
+from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
+from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require, stepped
 from verispec.suites.e2e._windowed import save_windowed
@@ -44,6 +46,27 @@ def test_every_token_sees_its_window_in_any_layout(
 ) -> None:
     """Blocks that a window has left may be used again, those that a rejection brings back may not."""
     test_every_token_sees_its_window(load, windowed, prompts, draft, memory)
+
+
+@case(
+    "GEN-41",
+    target="windowed",
+    draft="draft_model k=3",
+    memory=CHUNKED,
+    check="lengths of prompts",
+    reach=f"{REACH}, and a prompt or a last chunk of a few tokens",
+)
+def test_prompts_of_any_length_see_their_window(
+    load: Load, windowed: dict[str, Path], prompts: Any, memory: str | None
+) -> None:
+    """Prompts as long as a step with drafts. Those behind a chunk are longer than the window."""
+    model = reference_model(windowed["target"])
+    generator = load("draft_model k=3", memory or "", target=windowed["target"], drafter=windowed["draft"])
+    judge_lengths(
+        generator,
+        requests_of_lengths(prompts, memory),
+        lambda request, result, what: model.judge_greedy(request.prompt_token_ids, result.token_ids, what),
+    )
 
 
 @case(

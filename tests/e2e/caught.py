@@ -66,6 +66,24 @@ CAUGHT: dict[str, list[str]] = {
         "independence:GEN-23:parameter=min-p;draft=none;sampler=request_state;others=limited before",
     ],
     "first_mutants:texts_of_places_kept": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=after longer ones"],
+    "length_mutants:state_not_kept": [
+        "hybrid:GEN-45:draft=ngram k=3;target=hybrid;check=lengths of prompts",
+        "hybrid:GEN-45:draft=draft_model k=3;memory=blocks of 32, chunks of 24;target=hybrid;check=lengths of prompts",
+    ],
+    "length_mutants:last_keys_are_drafts": [
+        "limits:GEN-11:draft=eagle3 k=3;check=as long as a step with drafts",
+        "limits:GEN-11:draft=draft_model k=3;memory=blocks of 32, chunks of 24;check=as long as a step with drafts",
+        "windows:GEN-41:target=windowed;draft=draft_model k=3;check=lengths of prompts",
+    ],
+    "length_mutants:prompt_without_adapter": [
+        "lora:GEN-43:draft=draft_model k=3;adapters=several and none;check=lengths of prompts",
+    ],
+    "first_mutants:shortest_looked_up": [
+        "prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following",
+        "prompt_lookup:GEN-50:draft=ngram k=8;sampler=request_state;target=following",
+    ],
+    "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following"],
+    "first_mutants:no_overlap": ["prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",
@@ -159,6 +177,12 @@ CAUGHT: dict[str, list[str]] = {
     "independence_mutants:neighbours_top_k": [
         "independence:GEN-23:parameter=top-k;draft=none;others=limited",
     ],
+    "independence_mutants:draws_for_the_longest": ["sampled:GEN-12:draft=mtp k=3;check=last tokens"],
+    "independence_mutants:verifies_the_longest": ["sampled:GEN-12:draft=eagle3 k=3;check=last tokens"],
+    "independence_mutants:parallel_as_first": [
+        "sampled:GEN-6:sampler=request_state;target=tiny;draft=draft_model parallel k=2",
+    ],
+    "independence_mutants:parallel_swapped": ["sampled:GEN-6:sampler=flat;target=tiny;draft=draft_model parallel k=2"],
     "independence_mutants:calls_repeat": [
         "independence:GEN-5:draft=none;calls=2",
     ],
@@ -241,6 +265,14 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "parameter_mutants:allowed_ids_ignored": [
         "parameters:GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy",
+    ],
+    "parameter_mutants:neighbours_masked": [
+        "parameters:GEN-39:parameter=grammar;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-39:parameter=grammar;draft=none;sampling=greedy",
+    ],
+    "parameter_mutants:next_processed": [
+        "parameters:GEN-18:parameter=allowed ids;draft=draft_model k=3;sampling=greedy",
+        "parameters:GEN-21:parameter=logit bias;draft=draft_model k=3;sampling=greedy",
     ],
     "parameter_mutants:bonus_unprocessed": [
         "parameters:GEN-18:parameter=allowed ids;draft=ngram k=3;sampling=greedy",
@@ -476,6 +508,11 @@ CAUGHT: dict[str, list[str]] = {
     "synthetic_mutants:numbers_of_two_steps": ["synthetic_steps:GEN-27:target=long;draft=ngram k=3;check=repeats"],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
+    "tree_mutants:places_of_the_level": [
+        "trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path",
+        "trees:GEN-14:tree=braids;target=tiny;drafter=close;check=every path",
+    ],
+    "tree_mutants:last_of_the_level": ["trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path"],
     "tree_mutants:branches_seen": [
         "trees:GEN-44:tree=forks",
     ],

@@ -120,9 +120,55 @@ class TextsOfPlacesKept(CPURunner):
         proposer.propose = propose  # type: ignore[method-assign]
 
 
+class LookedUp(CPURunner):
+    """Base of the runners whose prompt lookup takes other lengths or places of the suffix."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        ngram.lookup = self.lookup  # type: ignore[assignment]
+
+    @staticmethod
+    def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -> list[int]:
+        """Return drafts as `ngram.lookup` does."""
+        raise NotImplementedError
+
+
+class ShortestLookedUp(LookedUp):
+    """Only suffixes of the minimum length are looked up (vllm#15348)."""
+
+    @staticmethod
+    def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -> list[int]:
+        return _lookup(sequence, shortest, shortest, num_drafts)
+
+
+class LongestIsExclusive(LookedUp):
+    """Suffixes of the maximum length are not looked up."""
+
+    @staticmethod
+    def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -> list[int]:
+        return _lookup(sequence, shortest, max(longest - 1, shortest), num_drafts)
+
+
+class NoOverlap(LookedUp):
+    """A place that overlaps the suffix is not found."""
+
+    @staticmethod
+    def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -> list[int]:
+        tokens = sequence.tolist()
+        for length in range(longest, shortest - 1, -1):
+            for start in range(len(tokens) - 2 * length, -1, -1):
+                if tokens[start : start + length] == tokens[len(tokens) - length :]:
+                    return tokens[start + length : start + length + num_drafts]  # type: ignore[no-any-return]
+        return []
+
+
+_lookup = ngram.lookup
 no_room_ahead = engine_with(NoRoomAhead)
 drafted_keys_kept = engine_with(DraftedKeysKept)
 slots_in_a_row = engine_with(SlotsInARow)
 long_prompts_cut = engine_with(LongPromptsCut)
 limit_of_the_slot_kept = engine_with(LimitOfTheSlotKept)
 texts_of_places_kept = engine_with(TextsOfPlacesKept)
+shortest_looked_up = engine_with(ShortestLookedUp)
+longest_is_exclusive = engine_with(LongestIsExclusive)
+no_overlap = engine_with(NoOverlap)

@@ -56,6 +56,71 @@ class NumbersAfterPreemption(CPURunner):
         self._scheduler._preempt_youngest = again  # type: ignore[method-assign]
 
 
+class DrawsForTheLongest(CPURunner):
+    """A request draws a number for each draft of the batch, past its own ones too."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+
+        def drafting(requests: Any, num_drafts: Any) -> Any:
+            temperatures = [request.params.temperature for request in requests]
+            generators = [request.generator for request in requests]
+            return lambda logits, pos, step: sampling.sample_drafts(logits, temperatures, generators)
+
+        self._sampling.drafting = drafting  # type: ignore[method-assign]
+
+
+class VerifiesTheLongest(CPURunner):
+    """A request without drafts draws the acceptance numbers of the drafts of its neighbours."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        sample = self._sampling.sample
+
+        def longest(logits: torch.Tensor, parts: Any) -> torch.Tensor:
+            most = max(part.num_drafts for part in parts)
+            for part in parts:
+                if not part.num_drafts and not part.request.params.greedy:
+                    torch.rand(most, generator=part.request.generator)
+            return sample(logits, parts)
+
+        self._sampling.sample = longest  # type: ignore[method-assign]
+
+
+class Parallel(CPURunner):
+    """Base of the runners whose parallel drafts have other distributions in verification."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        self.change(proposer)
+        return proposer
+
+    def change(self, proposer: Any) -> None:
+        """Change how the proposer draws, or what it returns."""
+        raise NotImplementedError
+
+
+class ParallelAsFirst(Parallel):
+    """Each draft of a step is drawn as the first one, over whose logits it writes its own."""
+
+    def change(self, proposer: Any) -> None:
+        draw = proposer._draw
+        proposer._draw = lambda function, rows, followed, ahead: draw(function, rows, followed + ahead, 0)
+
+
+class ParallelSwapped(Parallel):
+    """The distributions of the drafts of a step are in the order of the last draft first."""
+
+    def change(self, proposer: Any) -> None:
+        draft = proposer.draft
+
+        def swapped(step: Any) -> Any:
+            token_ids, probs = draft(step)
+            return token_ids, None if probs is None else probs.flip(1)
+
+        proposer.draft = swapped
+
+
 class SeedZeroIsNone(CPURunner):
     """A seed of 0 counts as none."""
 
@@ -131,3 +196,7 @@ cut_probs_from_the_end = engine_with(CutProbsFromTheEnd)
 zero_logprobs_processed = engine_with(ZeroLogprobsProcessed)
 recent_text = engine_with(RecentText)
 lookup_window = engine_with(LookupWindow)
+draws_for_the_longest = engine_with(DrawsForTheLongest)
+verifies_the_longest = engine_with(VerifiesTheLongest)
+parallel_as_first = engine_with(ParallelAsFirst)
+parallel_swapped = engine_with(ParallelSwapped)

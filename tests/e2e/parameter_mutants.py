@@ -11,7 +11,9 @@ import torch
 from processing_faults import (
     Process,
     bad_word_prefix_off_by_one,
+    first_row_of_the_next,
     grammar_of_the_step,
+    grammars_mask_neighbours,
     not_at_bonus,
     only_at_bonus,
     prompt_not_counted,
@@ -150,6 +152,8 @@ grammar_at_start_of_step = engine_with(GrammarAtStartOfStep)
 grammar_not_rolled_back = engine_with(GrammarNotRolledBack)
 forgets_drafts = processing(without_draft_prefix)
 bonus_unprocessed = processing(not_at_bonus)
+next_processed = processing(first_row_of_the_next)
+neighbours_masked = processing(grammars_mask_neighbours)
 drafts_unprocessed = processing(only_at_bonus)
 special_first = processing(special_requests_first)
 bad_words_off_by_one = processing(bad_word_prefix_off_by_one)

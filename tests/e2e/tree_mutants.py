@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from runner_mutants import engine_with
 
@@ -98,3 +99,44 @@ class BranchesDraftedTogether(CPURunner):
 
 
 branches_drafted_together = engine_with(BranchesDraftedTogether)
+
+
+class DrafterSees(CPURunner):
+    """Base of the runners whose drafter lets the nodes of a tree attend to other ones."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        proposer._sees = torch.from_numpy(self.sees(proposer._tree))
+        return proposer
+
+    def sees(self, tree: Any) -> np.ndarray:
+        """Return the nodes that each node attends to, [D, D]."""
+        raise NotImplementedError
+
+
+class PlacesOfTheLevel(DrafterSees):
+    """A node attends to the nodes of its place in the levels above it, and not to its ancestors (sglang#8409)."""
+
+    def sees(self, tree: Any) -> np.ndarray:
+        sees = np.eye(tree.nodes, dtype=bool)
+        sees[:, 0] = True
+        for depth in range(1, int(tree.depths.max()) + 1):
+            level = np.flatnonzero(tree.depths == depth)
+            for above in range(1, depth):
+                kept = np.flatnonzero(tree.depths == above)
+                sees[level, kept[np.minimum(np.arange(len(level)), len(kept) - 1)]] = True
+        return sees
+
+
+class LastOfTheLevel(DrafterSees):
+    """The last inner node of the second level attends to the parent of the one before it too."""
+
+    def sees(self, tree: Any) -> np.ndarray:
+        sees = tree.sees.copy()
+        *_, before, last = (0, 0, *tree.inner_nodes(2))
+        sees[last, tree.parents[before]] = True
+        return sees
+
+
+places_of_the_level = engine_with(PlacesOfTheLevel)
+last_of_the_level = engine_with(LastOfTheLevel)

@@ -70,6 +70,27 @@ def special_requests_first(logits: torch.Tensor, histories: Any, drafts: Any) ->
     process_logits(logits, [histories[i] for i in order], drafts)
 
 
+def grammars_mask_neighbours(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
+    """Beside a grammar, rows of requests without one are masked whole (vllm#22896)."""
+    process_logits(logits, histories, drafts)
+    if any(history.allowed_rows is not None for history in histories):
+        row = 0
+        for history, proposed in zip(histories, drafts, strict=True):
+            if history.allowed_rows is None:
+                logits[row : row + len(proposed) + 1] = float("-inf")
+            row += len(proposed) + 1
+
+
+def first_row_of_the_next(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
+    """The first row of a request is processed as those of the request before it too."""
+    row, before = 0, None
+    for history, proposed in zip(histories, drafts, strict=True):
+        if before is not None and needs_processing(before.params) and not needs_processing(history.params):
+            process_row(logits[row], before, before.output_token_ids)
+        row, before = row + len(proposed) + 1, history
+    process_logits(logits, histories, drafts)
+
+
 def bad_word_prefix_off_by_one(logits: torch.Tensor, histories: Any, drafts: Any) -> None:
     """Bad words are compared with the tokens one before, where drafts are among them."""
 

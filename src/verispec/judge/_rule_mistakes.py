@@ -1,0 +1,260 @@
+"""Mistakes in the rule of an op: its oracle, with one expression or statement of its source otherwise.
+
+Nobody lists these. They are made by syntax: an operand, a bound or a condition that is left out, a comparison that
+decides equality otherwise, the next number, the index of something else, or the last of equals. Engines are written by
+the same rules, so that a fault of one is often such a change.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from verispec.judge._mistake import Inputs, Mistake, Outputs
+from verispec.reference import contracts, oracle
+
+FOLDER = f"{oracle.__name__}."
+FUTURE = annotations.compiler_flag
+"""Annotations stay text."""
+BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+}  # fmt: skip
+OPPOSITE: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
+BOUNDS = ("min", "max", "minimum", "maximum", "clip")
+"""Functions that are left out, so that a bound is lost."""
+COUNTED = ("range", "arange", "zeros", "full", "repeat")
+"""Functions whose arguments exchange no names: another number may be too large to count to."""
+LAST_OF_EQUALS = ast.parse("lambda row: row.shape[-1] - 1 - row[..., ::-1].argmax(-1)", mode="eval").body
+SKIPPED = (ast.While, ast.Lambda, ast.arguments, ast.AnnAssign, ast.ClassDef, ast.JoinedStr)
+"""Nodes that stay as they are: a changed loop may not end, and declarations have no part in a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One node of a function of the oracle, and what takes its place.
+
+    Attributes:
+        module: name of the function's module.
+        function: the function.
+        parent: node that holds the one to change.
+        field: field of `parent`.
+        at: index in the field, where that is a list; else None.
+        node: node that takes the place.
+        words: the change in words.
+    """
+
+    module: str
+    function: ast.FunctionDef
+    parent: ast.AST
+    field: str
+    at: int | None
+    node: ast.AST
+    words: str
+
+    def compiled(self) -> Any:
+        """Return the code of the function with the change; its tree stays as it was."""
+        before = self._put(self.node)
+        try:
+            tree = ast.fix_missing_locations(ast.Module([self.function], []))
+            return compile(tree, self.module, "exec", FUTURE)
+        finally:
+            self._put(before)
+
+    def _put(self, node: Any) -> Any:
+        """Put `node` in the place, and return the one that was there."""
+        value = getattr(self.parent, self.field)
+        if self.at is None:
+            setattr(self.parent, self.field, node)
+            return value
+        before, value[self.at] = value[self.at], node
+        return before
+
+
+@functools.cache
+def of_rule(op: str) -> tuple[Mistake, ...]:
+    """Return the mistakes in the rule of an op, exchanged names last; none for an op whose oracle is not ours."""
+    if contracts.registered_oracle(op) is not None:
+        return ()
+    changes = sorted(_changes(op), key=lambda change: isinstance(change.node, ast.Name))
+    return tuple(Mistake(change.words, _Changed(op, change), is_listed=True) for change in changes)
+
+
+class _Changed:
+    """The oracle of an op with a change."""
+
+    def __init__(self, op: str, change: Change) -> None:
+        self._op, self._change = op, change
+
+    def __call__(self, op: str, inputs: Inputs) -> Outputs | None:
+        own = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
+        outputs: Outputs = self._function(**own)
+        return outputs
+
+    @functools.cached_property
+    def _function(self) -> Any:
+        return _namespace(FOLDER + self._op, self._change)[self._op]
+
+
+def _namespace(module: str, change: Change) -> dict[str, Any]:
+    """Return the names of a module of the oracle, whose functions call the changed one."""
+    names = dict(vars(_module(module)))
+    for name, value in vars(_module(module)).items():
+        if isinstance(value, FunctionType) and value.__module__ == module:
+            names[name] = FunctionType(value.__code__, names, name, value.__defaults__, value.__closure__)
+            names[name].__kwdefaults__ = value.__kwdefaults__
+    if module == change.module:
+        exec(change.compiled(), names)
+    for imported, taken in _imports(module):
+        if module != change.module and change.module in _needed(imported):
+            of = _namespace(imported, change)
+            names.update({own: of[name] for name, own in taken})
+    return names
+
+
+@functools.cache
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+@functools.cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(_module(module)))
+
+
+@functools.cache
+def _imports(module: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Return the modules of the oracle that a module takes names from, and each name with the module's own."""
+    return tuple(
+        (node.module, tuple((alias.name, alias.asname or alias.name) for alias in node.names))
+        for node in _tree(module).body
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(FOLDER)
+    )
+
+
+@functools.cache
+def _needed(module: str) -> tuple[str, ...]:
+    """Return a module and those that it imports, each once."""
+    found = [module, *(name for imported, _ in _imports(module) for name in _needed(imported))]
+    return tuple(dict.fromkeys(found))
+
+
+def _changes(op: str) -> Iterator[Change]:
+    """Yield the changes of the functions that an op's rule calls; those of random numbers are listed elsewhere."""
+    used = {op}
+    for module in _needed(FOLDER + op):
+        functions = [node for node in _tree(module).body if isinstance(node, ast.FunctionDef)]
+        grown = True
+        while grown:  # until no function calls another one that is not known to be used
+            grown = False
+            for function in functions:
+                names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+                if function.name in used and not names <= used:
+                    used |= names
+                    grown = True
+        if not module.endswith(".philox"):
+            for function in functions:
+                if function.name in used:
+                    yield from _of_function(module, function)
+
+
+def _of_function(module: str, function: ast.FunctionDef) -> Iterator[Change]:
+    nodes = list(ast.walk(function))
+    slices = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
+    loops = [node.target for node in nodes if isinstance(node, (ast.For, ast.comprehension))]
+    indices = sorted({n.id for index in [*slices, *loops] for n in ast.walk(index) if isinstance(n, ast.Name)} - {"np"})
+    arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
+    where = f"of the oracle's {Path(_module(module).__file__ or module).name}"
+    counted = {id(n) for call in nodes if _is_counted(call) for n in ast.walk(call)}
+    for parent, field, at, node, is_index in _places(function):
+        names = [] if id(node) in counted else indices if is_index else arguments
+        for put, words in _instead(node, names, is_index):
+            yield Change(module, function, parent, field, at, put, f"{words} in line {node.lineno} {where}")
+
+
+def _is_counted(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in COUNTED
+
+
+def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, int | None, Any, bool]]:
+    """Yield the nodes that may be changed, each with its parent, field and index, and if it is in an index."""
+    is_documented = isinstance(function.body[0], ast.Expr) and isinstance(function.body[0].value, ast.Constant)
+    stack: list[tuple[ast.AST, bool]] = [(function, False)]
+    while stack:
+        parent, is_index = stack.pop()
+        for field, value in ast.iter_fields(parent):
+            if parent is function and field != "body":
+                continue
+            nodes = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+            for at, node in nodes[1:] if parent is function and is_documented else nodes:
+                if isinstance(node, (ast.stmt, ast.expr, ast.comprehension)) and not isinstance(node, SKIPPED):
+                    inside = is_index or (isinstance(parent, ast.Subscript) and field == "slice")
+                    stack.append((node, inside))
+                    if not isinstance(node, ast.comprehension):
+                        yield parent, field, at, node, inside
+
+
+def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what may take the place of a node, and the change in words.
+
+    Args:
+        node: an expression or a statement.
+        names: names that may be exchanged with each other: those of indices, or those of arguments.
+        is_index: True in an index.
+    """
+    own = f"`{ast.unparse(node)}`"
+
+    def put(other: ast.AST) -> tuple[ast.AST, str]:
+        return other, f"{own} were `{ast.unparse(other)}`"
+
+    match node:
+        case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in BOUNDARY:
+            yield put(ast.Compare(left, [BOUNDARY[type(operator)]()], [right]))
+        case ast.BoolOp(op=operator, values=values):
+            for left_out in values:
+                rest = [value for value in values if value is not left_out]
+                yield put(ast.BoolOp(operator, rest) if len(rest) > 1 else rest[0])
+        case ast.BinOp(left=left, op=operator, right=right):
+            if type(operator) in OPPOSITE:
+                yield put(ast.BinOp(left, OPPOSITE[type(operator)](), right))
+            yield put(left)
+            if isinstance(operator, (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)):
+                yield put(right)
+        case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
+            yield put(operand)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[first, *others]) if name in BOUNDS:
+            for argument in (first, *others[:1]) if name != "clip" else (first,):
+                yield put(argument)
+        case ast.Call(func=ast.Attribute(attr="argmax", value=of)):
+            row = node.args[0] if isinstance(of, ast.Name) and of.id == "np" else of
+            yield ast.Call(LAST_OF_EQUALS, [row], []), f"{own} were the last of equals"
+        case ast.Constant(value=bool()):
+            yield put(ast.Constant(not node.value))
+        case ast.Constant(value=int() | float()) if not isinstance(node.value, complex):
+            yield put(ast.Constant(node.value + 1))
+            yield put(ast.Constant(node.value - 1))
+        case ast.Name(id=name, ctx=ast.Load()) if name in names:
+            for other in names:
+                if other != name:
+                    yield put(ast.Name(other, ast.Load()))
+            if is_index:
+                for step in (ast.Add(), ast.Sub()):
+                    yield put(ast.BinOp(node, step, ast.Constant(1)))
+        case ast.If(test=test) | ast.IfExp(test=test):
+            for held in (True, False):
+                always: Any = ast.If(ast.Constant(held), node.body, node.orelse)
+                if isinstance(node, ast.IfExp):
+                    always = ast.IfExp(ast.Constant(held), node.body, node.orelse)
+                yield always, f"`{ast.unparse(test)}` {'always' if held else 'never'} held"
+        case ast.Assign(targets=[ast.Subscript()]) | ast.AugAssign() | ast.Expr() | ast.Continue() | ast.Break():
+            yield ast.Pass(), f"{own} were left out"
+        case _:
+            pass
