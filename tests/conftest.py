@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import warm_start
 
+from verispec.judge import _explained
 from verispec.judge._draws import draw_from
 from verispec.run import supervisor
 
@@ -49,6 +51,13 @@ def warm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor, "start_server", warm_start.start)
         yield
+
+
+@pytest.fixture(autouse=True)
+def mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what explained a failure of one test explain none of another."""
+    monkeypatch.setattr(_explained, "_found", {})
+    monkeypatch.setattr(_explained, "_searched", Counter())
 
 
 @pytest.fixture(autouse=True)

@@ -49,6 +49,16 @@ def describe_exception(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def without_remark(message: str) -> tuple[str, str]:
+    """Return a message without its last parentheses, and what is in these; both may hold parentheses."""
+    depth = 0
+    for at in range(len(message) - 1, 0, -1) if message.endswith(")") else ():
+        depth += (message[at] == ")") - (message[at] == "(")
+        if depth == 0:
+            return (message[:at].rstrip(), message[at + 1 : -1]) if message[at - 1].isspace() else (message, "")
+    return message, ""
+
+
 class VerispecError(Exception):
     """Raised to end a command with `exit_code` after printing its diagnostic, without a traceback.
 

@@ -7,13 +7,15 @@ call, whatever the engine does. Nothing here decides whether a case passes.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from verispec.engines import UnsupportedCall
-from verispec.errors import describe_exception
+from verispec.errors import describe_exception, without_remark
+from verispec.judge._compare import oracle_outputs
 from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import row_sizes
 from verispec.judge._failure import DeviceLost, Failure, Kind, Mismatch
@@ -23,6 +25,7 @@ from verispec.judge._number_mistakes import NUMBER_MISTAKES
 from verispec.judge._op_mistakes import OP_MISTAKES
 from verispec.judge._places import places, sources
 from verispec.judge._request_rows import first_axis
+from verispec.judge._rule_mistakes import of_rule
 
 LARGEST, ROWS = 8_000_000, 4_000
 """Elements, and rows of drafts or requests, of a call for which the oracle runs once per mistake."""
@@ -30,8 +33,12 @@ SECONDS = 2.0
 """Processor time of the search for mistakes of one failure."""
 MOST = 3
 """Mistakes that a failure names at most; more of them explain nothing."""
+SEARCHES = 2
+"""Failures of an op, in one process, for which all mistakes in its rule are tried; later ones try what was found."""
 FURTHER = 4
-"""Calls with other numbers that tell mistakes apart."""
+"""Wrong calls with other numbers that tell mistakes apart."""
+MOST_CALLS = 16
+"""Further calls that are made until `FURTHER` of them are wrong."""
 COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE)
 """Kinds of failures of which all outputs are known."""
 AS_IF = "all outputs are as if"
@@ -83,9 +90,7 @@ def _with_words(message: str, said: list[str]) -> str:
     """Return a message with words in its last parentheses."""
     if not said:
         return message
-    begin, end = message, ""
-    if begin.endswith(")") and " (" in begin:
-        begin, _, end = begin[:-1].rpartition(" (")
+    begin, end = without_remark(message)
     return f"{begin} ({'; '.join([*filter(None, [end]), *said])})"
 
 
@@ -125,13 +130,37 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     """
     if not _is_small(compared):
         return []
+    if known := _told_apart(compared, explaining(compared, _found.get(compared.contract.name, [])), least=2):
+        return known
     end = time.process_time() + SECONDS
     found = explaining(compared, listed(compared), end)
     if not found or compared.otherwise:
         found += explaining(compared, of_inputs(compared), end)
-    found = _told_apart(compared, found, end)
-    named = [mistake for mistake in found if mistake.is_listed] or found
+    found = _told_apart(compared, found, end, least=int("seed" in compared.inputs))
+    named = [mistake for mistake in found if mistake.is_listed] or found or in_rule(compared)
     return named if len(named) <= MOST else []
+
+
+_searched: Counter[str] = Counter()
+_found: dict[str, list[Mistake]] = {}
+"""Mistakes in the rule of an op that explained a call of this process."""
+
+
+def in_rule(compared: ComparedCall) -> list[Mistake]:
+    """Return the mistakes in the rule of an op that explain a call and further ones; one of those of a single line.
+
+    There are many of them: without further calls, more than one element has to be wrong.
+    """
+    op = compared.contract.name
+    if _searched[op] == SEARCHES or (compared.otherwise is None and compared.failure.wrong < 2):
+        return []
+    _searched[op] += 1
+    found = _told_apart(compared, explaining(compared, of_rule(op), time.process_time() + SECONDS), least=2)
+    if len({mistake.words.rpartition(" in line ")[2] for mistake in found}) == 1:
+        found = found[:1]
+    if len(found) <= MOST:
+        _found.setdefault(op, []).extend(found)
+    return found
 
 
 def listed(compared: ComparedCall) -> Iterator[Mistake]:
@@ -166,23 +195,30 @@ def _gives(mistake: Mistake, compared: ComparedCall) -> bool:
         return False
 
 
-def _told_apart(compared: ComparedCall, mistakes: list[Mistake], end: float) -> list[Mistake]:
+def _told_apart(compared: ComparedCall, mistakes: list[Mistake], end: float = np.inf, *, least: int) -> list[Mistake]:
     """Return those of `mistakes` that also explain the same call with other numbers, where it can be made with others.
 
     A small call agrees with some mistake by chance, which other numbers show. A mistake that does not explain every
-    further call is none.
+    further call is none. One that explains fewer than `least` wrong ones, of enough further calls, is none either: most
+    mistakes agree with calls that are right.
     """
-    for offset in range(1, FURTHER + 1):
-        if compared.otherwise is None or not mistakes or time.process_time() > end:
+    made, wrong, latest = 0, 0, time.monotonic() + SECONDS
+    for offset in range(1, MOST_CALLS + 1):
+        if compared.otherwise is None or not mistakes or wrong == FURTHER:
+            break
+        if time.process_time() > end or time.monotonic() > latest:
             break
         try:
             inputs, outputs = compared.otherwise(offset)
         except (Mismatch, UnsupportedCall):
             break
         other, known = replace(compared, inputs=inputs, outputs=outputs), {mistake.words for mistake in mistakes}
-        every = (mistake for of in (listed, of_inputs) for mistake in of(other) if mistake.words in known)
+        sources = (listed, of_inputs, lambda _: of_rule(compared.contract.name))
+        every = (mistake for of in sources for mistake in of(other) if mistake.words in known)
         found = explaining(other, every, end)
         if time.process_time() > end:  # some were not tried
             break
-        mistakes = found
-    return mistakes
+        mistakes, made = found, made + 1
+        wrong += not other.is_given_by(oracle_outputs(compared.contract.name, inputs))
+    is_open = compared.otherwise is None or (least < 2 and made < FURTHER)
+    return mistakes if wrong >= least or is_open else []

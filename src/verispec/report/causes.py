@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
+from verispec.errors import without_remark
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap
 from verispec.report.separation import common, separation
@@ -157,7 +158,7 @@ def normalised(text: str) -> str:
 
 def _stem(text: str) -> str:
     """Return the first line, without a trailing parenthesis."""
-    return re.sub(r"\s*\([^()]*\)$", "", text.strip().partition("\n")[0])
+    return without_remark(text.strip().partition("\n")[0])[0]
 
 
 def _wrong_throughout(records: Sequence[Record]) -> set[str]:
