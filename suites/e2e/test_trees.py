@@ -45,7 +45,7 @@ BRAIDS = (
     *((0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 1, 1)),
 )
 """A tree whose levels are wider than those above them: few nodes have the place of their parent in its level."""
-STEERED = {"forks": FORKS, "skipped ranks": TREES["skipped ranks"], "braids": BRAIDS}
+STEERED = {"forks": FORKS, "braids": BRAIDS}
 TARGET = fixtures.model("target")
 LENGTH = 24
 CLOSE = 1e-3
