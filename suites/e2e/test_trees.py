@@ -45,7 +45,7 @@ BRAIDS = (
     *((0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 1, 1)),
 )
 """A tree whose levels are wider than those above them: few nodes have the place of their parent in its level."""
-STEERED = {"forks": FORKS, "skipped ranks": TREES["skipped ranks"], "braids": BRAIDS}
+STEERED = {"forks": FORKS, "braids": BRAIDS}
 TARGET = fixtures.model("target")
 LENGTH = 24
 CLOSE = 1e-3
@@ -228,7 +228,7 @@ def test_every_path_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> 
     """
     paths = STEERED[tree]
     prompts = [prompt for own in steered_prompts(tiny["target"], tiny["close"], paths).values() for prompt in own]
-    options = {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
+    options: dict[str, Any] = {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
     generator = load(f"draft_model k={len(paths)}", target=tiny["target"], drafter=tiny["close"], **options)
     results = with_steps(generator.generate(greedy(prompts, STEERED_LENGTH)))
     seen = judge_paths(paths, prompts, results, tiny["close"])
