@@ -223,8 +223,8 @@ TIMES = 8
 def test_every_path_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> None:
     """The first drafts behind `TIMES` prompts for each path of the tree, whose target's tokens are that path.
 
-    The float64 models choose the prompts. So each node's drafts are seen, those at the end of the longest paths too,
-    where a node that sees another one's ancestors leaves all shorter paths as they are.
+    The float64 models choose the prompts. So the drafts of each node are seen, also those at the end of the longest
+    paths. A node that sees another one's ancestors may leave all shorter paths as they are.
     """
     paths = STEERED[tree]
     prompts = [prompt for own in steered_prompts(tiny["target"], tiny["close"], paths).values() for prompt in own]

@@ -1,8 +1,8 @@
 """Mistakes in the rule of an op: its oracle, with one expression or statement of its source otherwise.
 
-Nobody lists these. They are made by syntax: an operand, a bound or a condition that is left out, a comparison that
-decides equality otherwise, the next number, the index of something else, or the last of equals. Engines are written by
-the same rules, so that a fault of one is often such a change.
+These are on no list, but made by syntax: an operand, a bound or a condition is left out, or a comparison decides
+equality otherwise. A constant is the next one, an index that of something else, or the last of equals counts. Engines
+are written by the same rules, so that a fault of one is often such a change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SKIPPED = (ast.While, ast.Lambda, ast.arguments, ast.AnnAssign, ast.ClassDef, as
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node of a function of the oracle, and what takes its place.
+    """A node of a function of the oracle, and the one that takes its place.
 
     Attributes:
         module: name of the function's module.
@@ -203,7 +203,7 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, int | Non
 
 
 def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
-    """Yield what may take the place of a node, and the change in words.
+    """Yield the nodes that may take the place of one, each with the change in words.
 
     Args:
         node: an expression or a statement.
