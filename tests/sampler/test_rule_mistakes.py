@@ -114,6 +114,13 @@ def test_a_mistake_that_only_right_calls_agree_with_explains_nothing() -> None:
     assert len(calls) <= MOST_CALLS
 
 
+def test_an_engine_that_writes_nothing_makes_none() -> None:
+    values = greedy_arguments(random_batch(np.random.default_rng(2), (3, 2, 4), 9, greedy=1.0))
+    compared = failing(GREEDY, lambda **_: None, values)
+    assert compared.failure.wrong > 1
+    assert in_rule(compared) == []
+
+
 def test_without_further_calls_one_wrong_number_explains_nothing() -> None:
     compared = failing(GREEDY, _off_by_one, greedy_arguments(random_batch(np.random.default_rng(2), (3, 2, 4), 9)))
     assert compared.failure.wrong == 1

@@ -354,8 +354,8 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
 
     Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. A
     clause without a failure of this kind does not stand for one that has some. One that leaves every text as it is does
-    not stand for one on texts. If nearly every case fails, take the first and most basic clause of the op that no case
-    keeps. Otherwise take the clause with the highest failure rate, and of equals the one with the fewest cases.
+    not stand for one on texts. If nearly every case fails, take the first and most basic clause. Otherwise take the
+    clause with the highest failure rate, and of equals the one with the fewest cases.
     """
     cases = Counter(r.case.clause for r in judged)
     is_one_op = len({r.case.subject for r in group}) == 1
@@ -364,8 +364,7 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
     failing = Counter(r.case.clause for r in [r for r in own if not keeps_text(r)] or own)
     speaking = [c for c in failing if _forbids(c) == kind]
     if speaking or 2 * len(group) > len(judged):
-        throughout = [c for c in failing if is_one_op and failing[c] == cases[c] and not c.startswith(EVERY_OP)]
-        return min(speaking or throughout or failing, key=_clause_order)
+        return min(speaking or failing, key=_clause_order)
     return min(failing, key=lambda c: (-failing[c] / cases[c], cases[c], _clause_order(c)))
 
 
