@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +57,7 @@ def warm() -> Iterator[None]:
 def mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what explained a failure of one test explain none of another."""
     monkeypatch.setattr(_explained, "_found", {})
-    monkeypatch.setattr(_explained, "_searched", Counter())
+    monkeypatch.setattr(_explained, "_searched", defaultdict(float))
 
 
 @pytest.fixture(autouse=True)

@@ -36,8 +36,9 @@ CONTRACT = Contract(
         Clause(
             "GEN-5",
             "Each sampled token follows the target's distribution after the tokens before it, under temperature, "
-            "top-k and top-p, independently of earlier tokens; without a seed it is drawn anew in every call.",
-            f"{_PAPER}, theorem 1; probability integral transform",
+            "top-k and top-p, independently of earlier tokens. Without a seed no request has the draws of another one, "
+            "or of an earlier call.",
+            f"{_PAPER}, theorem 1; probability integral transform; NVIDIA/TensorRT-LLM#19487: calls with equal samples",
         ),
         Clause(
             "GEN-6",

@@ -50,7 +50,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def without_remark(message: str) -> tuple[str, str]:
-    """Return a message without its last parentheses, and what is in these; both may hold parentheses."""
+    """Return a message without its last parentheses, and their content; both may hold parentheses."""
     depth = 0
     for at in range(len(message) - 1, 0, -1) if message.endswith(")") else ():
         depth += (message[at] == ")") - (message[at] == "(")

@@ -66,7 +66,7 @@ def save_cycle(folder: Path) -> Path:
 
 
 def save_following(folder: Path, following: Sequence[int]) -> Path:
-    """Write a target whose text is told: `following[t - 1]` is the likeliest token after t; returns its folder.
+    """Write a target of a fixed text: `following[t - 1]` is the likeliest token after t; returns its folder.
 
     Its layers add nothing to the embeddings, so that a row of logits is that of the last token alone.
 

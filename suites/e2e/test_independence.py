@@ -113,12 +113,16 @@ def test_an_earlier_requests_limit_is_not_ones_own(
 
 @case("GEN-5", calls=2, draft=[*METHODS[:3], TREE], reach="requests without a seed")
 def test_a_call_repeats_no_other(load: Load, prompts: Any, draft: str) -> None:
-    """Requests without a seed draw anew: two texts of 48 tokens that agree have no chance."""
+    """Requests without a seed draw anew, in a batch and alone: two texts of 48 tokens that agree have no chance."""
     asked = [GenerationRequest(p[:8], max_tokens=LENGTH, ignore_eos=True, temperature=1.5) for p in prompts[:4]]
     generator = load(draft)
     first, second = ([result.token_ids for result in generator.generate(asked)] for _ in range(2))
     same = sum(one == other for one, other in zip(first, second, strict=True))
     require(same == 0, f"{same} of {len(asked)} requests without a seed have the same text in two calls", Kind.LAW)
+    alone = [generator.generate([asked[-1]])[0].token_ids for _ in range(3)]
+    own = len({*alone, first[-1], second[-1]})
+    message = f"one request without a seed, in two batches and alone in three calls, has {own} texts, expected 5"
+    require(own == 5, message, Kind.LAW)
 
 
 @case("GEN-5", requests=40, draft=METHODS[:2], reach="requests without a seed")

@@ -277,7 +277,7 @@ def test_prompts_around_the_end_of_a_chunk(load: Load, prompts: Any, draft: str)
 
 @case(
     "GEN-11",
-    draft=SPECULATIVE,
+    draft=MODELS,
     memory=CHUNKED,
     check="as long as a step with drafts",
     reach="a prompt or a last chunk of a few tokens",

@@ -15,6 +15,7 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution, fits
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._reference_model import greedy_texts, reference_model
 from verispec.suites.e2e._setups import (
     FORKS,
@@ -23,11 +24,13 @@ from verispec.suites.e2e._setups import (
     MANY,
     Load,
     greedy,
+    layout_of,
     require,
     require_accepted_drafts,
     sampled_in_parts,
     with_steps,
 )
+from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._tiny import VOCAB
 from verispec.suites.e2e.test_draft_schedules import ARRIVING
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_counts, sequence_law
@@ -45,7 +48,7 @@ BRAIDS = (
     *((0, 1, 0), (1, 0, 0), (2, 0, 0), (2, 1, 0), (2, 1, 1)),
 )
 """A tree whose levels are wider than those above them: few nodes have the place of their parent in its level."""
-STEERED = {"forks": FORKS, "skipped ranks": TREES["skipped ranks"], "braids": BRAIDS}
+STEERED = {"forks": FORKS, "braids": BRAIDS}
 TARGET = fixtures.model("target")
 LENGTH = 24
 CLOSE = 1e-3
@@ -64,11 +67,17 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, tree: str, memory:
     """Requests of other lengths share a batch, so that trees of a step have other places."""
     draft, options = of_tree(tree)
     chosen = [prompt[: 64 - 9 * n] for n, prompt in enumerate(prompts[:4])]
-    results = load(draft, memory, **options).generate(greedy(chosen, LENGTH))
+    generator, asked = load(draft, memory, **options), greedy(chosen, LENGTH)
+    results = generator.generate(asked)
     require_accepted_drafts(results)
-    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
-        require(len(result.token_ids) == LENGTH, f"prompt {n}: {len(result.token_ids)} tokens, expected {LENGTH}")
-        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+
+    def check(n: int, result: GenerationResult) -> None:
+        tokens = result.token_ids
+        require(len(tokens) == LENGTH, f"prompt {n}: {len(tokens)} tokens, expected {LENGTH}")
+        reference_model(TARGET).judge_greedy(chosen[n], tokens, f"prompt {n}")
+
+    layout = replace(layout_of(memory), has_forks=True)
+    check_texts(asked, results, check, layout, Again(generator, asked))
 
 
 @case("GEN-44", memory=[*LAYOUTS, "budget of 10"], tree="forks", reach=REACH, quick=False)
@@ -223,12 +232,12 @@ TIMES = 8
 def test_every_path_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> None:
     """The first drafts behind `TIMES` prompts for each path of the tree, whose target's tokens are that path.
 
-    The float64 models choose the prompts. So each node's drafts are seen, those at the end of the longest paths too,
-    where a node that sees another one's ancestors leaves all shorter paths as they are.
+    The float64 models choose the prompts. So the drafts of each node are seen, also those at the end of the longest
+    paths. A node that sees another one's ancestors may leave all shorter paths as they are.
     """
     paths = STEERED[tree]
     prompts = [prompt for own in steered_prompts(tiny["target"], tiny["close"], paths).values() for prompt in own]
-    options = {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
+    options: dict[str, Any] = {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
     generator = load(f"draft_model k={len(paths)}", target=tiny["target"], drafter=tiny["close"], **options)
     results = with_steps(generator.generate(greedy(prompts, STEERED_LENGTH)))
     seen = judge_paths(paths, prompts, results, tiny["close"])

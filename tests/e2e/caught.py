@@ -79,11 +79,11 @@ CAUGHT: dict[str, list[str]] = {
         "lora:GEN-43:draft=draft_model k=3;adapters=several and none;check=lengths of prompts",
     ],
     "first_mutants:shortest_looked_up": [
-        "prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following",
-        "prompt_lookup:GEN-50:draft=ngram k=8;sampler=request_state;target=following",
+        "prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3",
+        "prompt_lookup:GEN-50:sampler=request_state;target=following;draft=ngram k=3",
     ],
-    "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following"],
-    "first_mutants:no_overlap": ["prompt_lookup:GEN-50:draft=ngram k=3;sampler=flat;target=following"],
+    "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
+    "first_mutants:no_overlap": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",
@@ -183,6 +183,7 @@ CAUGHT: dict[str, list[str]] = {
         "sampled:GEN-6:sampler=request_state;target=tiny;draft=draft_model parallel k=2",
     ],
     "independence_mutants:parallel_swapped": ["sampled:GEN-6:sampler=flat;target=tiny;draft=draft_model parallel k=2"],
+    "independence_mutants:alone_repeats": ["independence:GEN-5:draft=none;calls=2"],
     "independence_mutants:calls_repeat": [
         "independence:GEN-5:draft=none;calls=2",
     ],

@@ -41,6 +41,18 @@ class CallsRepeat(CPURunner):
         return super().generate(requests, on_emit)
 
 
+class AloneRepeats(CPURunner):
+    """A request without a seed that is alone in its call has the numbers of the engine's first one."""
+
+    def generate(self, requests: Any, on_emit: Any = None) -> Any:
+        arrived = self._arrived
+        if len(requests) == 1:
+            self._arrived = 0
+        results = super().generate(requests, on_emit)
+        self._arrived = max(arrived, self._arrived)
+        return results
+
+
 class NumbersAfterPreemption(CPURunner):
     """A preempted request starts its random numbers again."""
 
@@ -190,6 +202,7 @@ class LookupWindow(CPURunner):
 
 neighbours_top_k = engine_with(NeighboursTopK)
 calls_repeat = engine_with(CallsRepeat)
+alone_repeats = engine_with(AloneRepeats)
 numbers_after_preemption = engine_with(NumbersAfterPreemption)
 seed_zero_is_none = engine_with(SeedZeroIsNone)
 cut_probs_from_the_end = engine_with(CutProbsFromTheEnd)

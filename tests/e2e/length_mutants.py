@@ -18,7 +18,7 @@ from verispec.reference.runners.cpu import CPURunner
 
 
 class StateNotKept(Changed):
-    """Where every request of a step has K + 1 tokens, states of prompts are not kept (vllm#53051)."""
+    """A step in which every request has K + 1 tokens keeps no states of prompts (vllm#53051)."""
 
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)

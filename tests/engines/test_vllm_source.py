@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 import toy_source
 
 from verispec.engines import CallShape, Unsupported, UnsupportedCall
+from verispec.engines.adapters.vllm.source import compile as compile_
 from verispec.engines.adapters.vllm.source import fallback_wiring
 from verispec.engines.adapters.vllm.source.compile import schemas
 from verispec.engines.adapters.vllm.source.extract import CannotExtract
@@ -205,7 +207,14 @@ def test_a_missing_compiler_is_reported(tmp_path: Path, monkeypatch: pytest.Monk
     assert error.value.diagnostic.code == "V-ENG-COMPILER"
 
 
-def test_a_file_that_does_not_compile_shows_the_first_error(tmp_path: Path) -> None:
+def test_a_file_that_does_not_compile_shows_the_first_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's headers are empty here; the compiler needs many seconds for all of them."""
+    headers = tmp_path / "torch/include/torch"
+    headers.mkdir(parents=True)
+    for name in ("all.h", "library.h"):
+        (headers / name).touch()
+    found = SimpleNamespace(__file__=str(headers.parents[1] / "__init__.py"), __version__="2.13.0", _C=torch._C)
+    monkeypatch.setattr(compile_, "torch", found)
     tree = toy_source.write(tmp_path)
     (tree / "csrc/cpu/spec_decode_utils.cpp").write_text(
         "#error torch changed\nvoid expand_kernel_impl(torch::Tensor& x) {}\n"

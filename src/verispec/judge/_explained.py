@@ -7,7 +7,7 @@ call, whatever the engine does. Nothing here decides whether a case passes.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -33,8 +33,8 @@ SECONDS = 2.0
 """Processor time of the search for mistakes of one failure."""
 MOST = 3
 """Mistakes that a failure names at most; more of them explain nothing."""
-SEARCHES = 2
-"""Failures of an op, in one process, for which all mistakes in its rule are tried; later ones try what was found."""
+SEARCHING = 6.0
+"""Processor time of one process for mistakes in the rule of one op; later failures try what was found."""
 FURTHER = 4
 """Wrong calls with other numbers that tell mistakes apart."""
 MOST_CALLS = 16
@@ -141,7 +141,8 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     return named if len(named) <= MOST else []
 
 
-_searched: Counter[str] = Counter()
+_searched: dict[str, float] = defaultdict(float)
+"""Processor time for each op."""
 _found: dict[str, list[Mistake]] = {}
 """Mistakes in the rule of an op that explained a call of this process."""
 
@@ -152,10 +153,12 @@ def in_rule(compared: ComparedCall) -> list[Mistake]:
     There are many of them: without further calls, more than one element has to be wrong.
     """
     op = compared.contract.name
-    if _searched[op] == SEARCHES or (compared.otherwise is None and compared.failure.wrong < 2):
+    if _searched[op] > SEARCHING or (compared.otherwise is None and compared.failure.wrong < 2):
         return []
-    _searched[op] += 1
-    found = _told_apart(compared, explaining(compared, of_rule(op), time.process_time() + SECONDS), least=2)
+    begin = time.process_time()
+    found = explaining(compared, of_rule(op), begin + SECONDS)
+    _searched[op] += time.process_time() - begin
+    found = _told_apart(compared, found, least=2)
     if len({mistake.words.rpartition(" in line ")[2] for mistake in found}) == 1:
         found = found[:1]
     if len(found) <= MOST:

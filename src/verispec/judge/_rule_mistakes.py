@@ -1,8 +1,8 @@
 """Mistakes in the rule of an op: its oracle, with one expression or statement of its source otherwise.
 
-Nobody lists these. They are made by syntax: an operand, a bound or a condition that is left out, a comparison that
-decides equality otherwise, the next number, the index of something else, or the last of equals. Engines are written by
-the same rules, so that a fault of one is often such a change.
+These are on no list, but made by syntax: an operand, a bound or a condition is left out, or a comparison decides
+equality otherwise. A constant is the next one, an index that of something else, or the last of equals counts. Engines
+are written by the same rules, so that a fault of one is often such a change.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SKIPPED = (ast.While, ast.Lambda, ast.arguments, ast.AnnAssign, ast.ClassDef, as
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One node of a function of the oracle, and what takes its place.
+    """A node of a function of the oracle, and the one that takes its place.
 
     Attributes:
         module: name of the function's module.
@@ -203,7 +203,7 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, int | Non
 
 
 def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
-    """Yield what may take the place of a node, and the change in words.
+    """Yield the nodes that may take the place of one, each with the change in words.
 
     Args:
         node: an expression or a statement.
@@ -236,24 +236,24 @@ def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.
         case ast.Call(func=ast.Attribute(attr="argmax", value=of)):
             row = node.args[0] if isinstance(of, ast.Name) and of.id == "np" else of
             yield ast.Call(LAST_OF_EQUALS, [row], []), f"{own} were the last of equals"
-        case ast.Constant(value=bool()):
-            yield put(ast.Constant(not node.value))
-        case ast.Constant(value=int() | float()) if not isinstance(node.value, complex):
-            yield put(ast.Constant(node.value + 1))
-            yield put(ast.Constant(node.value - 1))
+        case ast.Constant(value=bool(value)):
+            yield put(ast.Constant(not value))
+        case ast.Constant(value=int(value) | float(value)):
+            yield put(ast.Constant(value + 1))
+            yield put(ast.Constant(value - 1))
         case ast.Name(id=name, ctx=ast.Load()) if name in names:
-            for other in names:
-                if other != name:
-                    yield put(ast.Name(other, ast.Load()))
+            for exchanged in names:
+                if exchanged != name:
+                    yield put(ast.Name(exchanged, ast.Load()))
             if is_index:
                 for step in (ast.Add(), ast.Sub()):
                     yield put(ast.BinOp(node, step, ast.Constant(1)))
-        case ast.If(test=test) | ast.IfExp(test=test):
-            for held in (True, False):
-                always: Any = ast.If(ast.Constant(held), node.body, node.orelse)
-                if isinstance(node, ast.IfExp):
-                    always = ast.IfExp(ast.Constant(held), node.body, node.orelse)
-                yield always, f"`{ast.unparse(test)}` {'always' if held else 'never'} held"
+        case ast.If(test=test, body=body, orelse=orelse):
+            for holds, words in ((True, "always"), (False, "never")):
+                yield ast.If(ast.Constant(holds), body, orelse), f"`{ast.unparse(test)}` {words} held"
+        case ast.IfExp(test=test, body=then, orelse=other):
+            for holds, words in ((True, "always"), (False, "never")):
+                yield ast.IfExp(ast.Constant(holds), then, other), f"`{ast.unparse(test)}` {words} held"
         case ast.Assign(targets=[ast.Subscript()]) | ast.AugAssign() | ast.Expr() | ast.Continue() | ast.Break():
             yield ast.Pass(), f"{own} were left out"
         case _:
