@@ -89,7 +89,7 @@ for owner, target_blocks, draft_blocks in (("the target", 10, 64), ("the draft m
                 own += drafted[0][0] == text[place]
     print(f"greedy, 10 KV blocks for {owner}: {wrong} of 32 texts differ, {own} of them first by the drafted token")
 
-# Prompts that wait for room in a step: 6 of 40, 1 of 3 and 6 of 8 texts differ; 5, 1 and 6 begin with the drafted token.
+# Prompts that wait for room in a step: 6 of 40, 1 of 3 and 6 of 8 texts differ; 5, 1 and 6 begin with the drafted one.
 for count, length, budget in ((40, 32, 256), (3, 300, 256), (8, 32, 24)):
     asked = prompts(count, length)
     expected = texts(plain, asked, **GREEDY)
