@@ -287,7 +287,9 @@ def test_wide_limits_of_slots_keep_rare_tokens(load: Load, prompts: Any, seed: i
 
 HUGE = (2**31, 2**32 + 1, 2**40 + 3)
 """Numbers of tokens that 32 bits make negative, 1 and 3."""
-NAMED = ("top_k", "top-k", "overflow", "too large", "out of range", "out of bounds", *map(str, HUGE))
+CONVERSIONS = ("unable to cast", "incompatible function arguments")
+"""Words of pybind11 and nanobind where a number does not fit into the C++ type; neither names the parameter."""
+NAMED = ("top_k", "top-k", "overflow", "too large", "out of range", "out of bounds", *CONVERSIONS, *map(str, HUGE))
 """Words of an exception that refuses them."""
 
 

@@ -1,9 +1,9 @@
-"""Three faults of llama.cpp in xllamacpp 2026.10.11549, with that library alone.
+"""Four faults of llama.cpp in xllamacpp 2026.10.11549, with that library alone.
 
     pip install xllamacpp==2026.10.11549 gguf numpy
     python llama_cpp_2026_10_11549.py
 
-Seen on 2026-11-24 on Linux: the lines in the comments.
+Seen on 2026-11-24 and 2026-11-29 on Linux: the lines in the comments.
 """
 
 import tempfile
@@ -74,6 +74,12 @@ with tempfile.TemporaryDirectory() as made:
         print(f"{name}, streamed: {[value for piece in pieces for value in logprobs(piece)]}")  # The first alone.
     answer = plain.handle_completions(request | {"logit_bias": [[9999, 1.0]]})
     print(f"a bias of token 9999 of {VOCAB}:", answer.get("error", answer["choices"][0]["text"]))  # A text.
+    hot = {"prompt": [5, 9, 17], "max_tokens": 1, "temperature": 50.0, "top_p": 1.0, "min_p": 0.0, "verbose": True}
+    for top_k in (0, 2**32 + 1, 2**40 + 3):  # 0 keeps all.
+        answers = [plain.handle_completions(hot | {"top_k": top_k, "seed": seed}) for seed in range(100)]
+        texts = {answer["choices"][0]["text"] for answer in answers}
+        read = answers[0]["__verbose"]["generation_settings"]["top_k"]
+        print(f"a top_k of {top_k} is read as {read}: {len(texts)} tokens in 100 texts")  # As 1 and 3: 1 and 3 tokens.
     # GGML_ASSERT(add_ok && "batch must be large enough to hold the sampled and draft tokens"), and SIGABRT: four slots
     # with three drafts each want 16 tokens. The server has started without a word.
     small = served(target, saved(Path(made) / "draft.gguf", 1), batch=10)

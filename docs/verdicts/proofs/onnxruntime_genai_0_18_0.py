@@ -1,9 +1,9 @@
-"""Sliding windows of a Mistral are ignored by the models that ONNX Runtime GenAI 0.18.0 builds for the CPU.
+"""Models that ONNX Runtime GenAI 0.18.0 builds ignore a Mistral's sliding window and a Llama's rotary scaling.
 
     pip install onnxruntime-genai==0.18.0 onnx onnx-ir torch transformers
     python onnxruntime_genai_0_18_0.py
 
-Seen on 2026-11-23 on Linux: the lines in the comments.
+Seen on 2026-11-23 and 2026-11-29 on Linux: the lines in the comments.
 """
 
 import subprocess
@@ -16,21 +16,39 @@ import onnx
 import onnxruntime_genai as genai
 import torch
 from tokenizers import Tokenizer, models
-from transformers import MistralConfig, MistralForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 TOKENS = 24
+SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "vocab_size": 512}
+SIZES |= {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256}
 
 
-def checkpoint(folder: Path, window: int | None) -> MistralForCausalLM:
-    """Save and return a small Mistral with random weights; each layer sees `window` tokens."""
+def saved(folder: Path, kind: type[PreTrainedModel], config: PreTrainedConfig) -> PreTrainedModel:
+    """Save and return a small model with random weights."""
     torch.manual_seed(0)
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "vocab_size": 512}
-    model = MistralForCausalLM(MistralConfig(**sizes, **heads, sliding_window=window, max_position_embeddings=256))
+    model = kind(config)
     model.save_pretrained(folder)
     words = Tokenizer(models.WordLevel({str(token): token for token in range(512)}, unk_token="0"))
     PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
     return model.eval()
+
+
+def mistral(folder: Path, window: int | None) -> PreTrainedModel:
+    """Save and return a Mistral; each layer sees `window` tokens."""
+    return saved(folder, MistralForCausalLM, MistralConfig(**SIZES, sliding_window=window))
+
+
+def llama(folder: Path, **rotary: object) -> PreTrainedModel:
+    """Save and return a Llama with fields of its rotary embedding."""
+    return saved(folder, LlamaForCausalLM, LlamaConfig(**SIZES, rope_parameters={"rope_theta": 10000.0} | rotary))
 
 
 def built(source: Path, to: Path, *options: str) -> Path:
@@ -61,7 +79,7 @@ def text(folder: Path, prompt: list[int]) -> list[int]:
     return tokens
 
 
-def expected(model: MistralForCausalLM, prompt: list[int]) -> list[int]:
+def expected(model: PreTrainedModel, prompt: list[int]) -> list[int]:
     """Return the greedy tokens of transformers."""
     ids = torch.tensor([prompt])
     length = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
@@ -71,7 +89,7 @@ def expected(model: MistralForCausalLM, prompt: list[int]) -> list[int]:
 
 with tempfile.TemporaryDirectory() as made:
     root = Path(made)
-    windowed, full = checkpoint(root / "windowed", 20), checkpoint(root / "full", None)
+    windowed, full = mistral(root / "windowed", 20), mistral(root / "full", None)
     whole = ["--extra_options", "windowed_kv_cache=false"]
     folders = {"by default": built(root / "windowed", root / "by_default")}
     folders["windowed_kv_cache=false"] = built(root / "windowed", root / "whole", *whole)
@@ -88,3 +106,11 @@ with tempfile.TemporaryDirectory() as made:
                 )
             except RuntimeError as error:  # by default, prompt of 30: GroupQueryAttention, INVALID_ARGUMENT
                 print(f"{name}, prompt of {length}: {' '.join(str(error).split())}")
+    plain, prompt = llama(root / "plain", rope_type="default"), list(range(7, 37))
+    for kind in ("linear", "yarn"):
+        scaled = llama(root / kind, rope_type=kind, factor=4.0, original_max_position_embeddings=64)
+        found = text(built(root / kind, root / f"built_{kind}"), prompt)
+        print(
+            f"rope_type {kind}: transformers' text {found == expected(scaled, prompt)},",  # False, twice
+            f"transformers' text without scaling {found == expected(plain, prompt)}",  # True, twice
+        )

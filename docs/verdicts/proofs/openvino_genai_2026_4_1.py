@@ -5,7 +5,7 @@
     python openvino_genai_2026_4_1.py T D
 
 Seen on 2026-11-23 on Linux, with these exports and with models that verispec converts: the lines in the comments. The
-last three parts are of 2026-11-26, with converted models.
+last three parts are of 2026-11-26, that of waiting prompts of 2026-11-29, with converted models.
 """
 
 import sys
@@ -88,6 +88,17 @@ for owner, target_blocks, draft_blocks in (("the target", 10, 64), ("the draft m
                 drafted = texts(alone, [prompt + right[:place]], max_new_tokens=1, ignore_eos=True)
                 own += drafted[0][0] == text[place]
     print(f"greedy, 10 KV blocks for {owner}: {wrong} of 32 texts differ, {own} of them first by the drafted token")
+
+# Prompts that wait for room in a step: 6 of 40, 1 of 3 and 6 of 8 texts differ; 5, 1 and 6 begin with the drafted one.
+for count, length, budget in ((40, 32, 256), (3, 300, 256), (8, 32, 24)):
+    asked = prompts(count, length)
+    expected = texts(plain, asked, **GREEDY)
+    found = texts(pipeline(budget, **drafting()), asked, **GREEDY, **DRAFTED)
+    drafted = [texts(alone, [prompt], max_new_tokens=1, ignore_eos=True)[0][0] for prompt in asked]
+    first = [text[0] for text in found]
+    own = sum(a != b[0] and a == c for a, b, c in zip(first, expected, drafted, strict=True))
+    what = f"{count} prompts of {length} tokens, a budget of {budget}"
+    print(f"greedy, {what}: {differ(expected, found)}, {own} of them begin with the drafted token")
 
 stops = {"max_new_tokens": 24, "min_new_tokens": 20, "eos_token_id": 2, "stop_token_ids": {2, 7, 8, 30, 31}}
 for name, more, options in (("draft model", drafting(), DRAFTED), ("prompt lookup", LOOKUP, LOOKED_UP)):
