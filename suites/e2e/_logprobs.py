@@ -37,13 +37,13 @@ def check_batch(
         Inconclusive: drafts were verified and none was accepted.
         Mismatch: a token has no entry, or an entry has a wrong value.
     """
-    require_accepted_drafts(results)
     texts = [
         Text(f"request {n}", model_of(request), request, result.token_ids)
         for n, (request, result) in enumerate(zip(asked, results, strict=True))
     ]
     for text, result in zip(texts, results, strict=True):
         check_result(text, result, mode, beside=[other for other in texts if other is not text])
+    require_accepted_drafts(results)
 
 
 @dataclass(frozen=True)

@@ -44,9 +44,9 @@ def test_every_request_has_its_adapter(
     """The greedy texts of one prompt differ by adapter."""
     asked = batch(prompts, 3, adapters)
     results = load(draft, memory, lora_adapters=adapted.adapters).generate(asked)
-    require_accepted_drafts(results)
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         judge(adapted, request, result, f"request {n} ({named(request.lora_adapter)})")
+    require_accepted_drafts(results)
 
 
 def judge(adapted: Adapted, request: GenerationRequest, result: GenerationResult, what: str) -> None:
