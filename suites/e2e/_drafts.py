@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from verispec import fixtures
-from verispec.engines.protocol.generation import GenerationResult, LoadOptions
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, LoadOptions
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.run.record import FAULT
+from verispec.run.record import ALTERNATIVELY, FAULT
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._reference_model import (
     CHAIN_MISTAKES,
     ReferenceModel,
@@ -21,6 +24,25 @@ from verispec.suites.e2e._reference_model import (
     reference_model,
 )
 from verispec.suites.e2e._setups import DRAFTERS, options_of
+from verispec.suites.e2e._where import (
+    DRAFTS,
+    PLAIN,
+    STEPS,
+    MemoryLayout,
+    TokenPlace,
+    chosen,
+    separations,
+    separations_of_requests,
+    steps_of,
+)
+
+Text = tuple[Sequence[int], GenerationResult]
+"""Prompt and result."""
+Drafter = tuple[ReferenceModel, int]
+"""A reference model, and how many drafts of a step it answers for."""
+
+ENOUGH = 5
+"""Wrong steps from which on a mistake that gives all of them is named."""
 
 
 def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
@@ -40,24 +62,42 @@ def judge_of(draft: str, target: Path) -> tuple[ReferenceModel, int]:
     return reference_head(folder, target), 1
 
 
-def judge_drafts(judge: ReferenceModel, prompt: Sequence[int], result: GenerationResult, depth: int) -> int:
-    """Check that the first `depth` drafts of every step are the drafter's own.
+@dataclass(frozen=True)
+class JudgedStep:
+    """A step with drafts beside what the drafter agrees to.
+
+    Attributes:
+        place: place of the step.
+        right: drafts from the first one on that the step accepted and the drafter agrees to.
+        failure: None if the step is right.
+    """
+
+    place: TokenPlace
+    right: int
+    failure: Failure | None
+
+
+def judged_steps(
+    judge: ReferenceModel,
+    prompt: Sequence[int],
+    result: GenerationResult,
+    depth: int,
+    request: int = 0,
+    layout: MemoryLayout = PLAIN,
+) -> Iterator[JudgedStep]:
+    """Compare the first `depth` drafts of every step with the drafter's own.
 
     The rows of a drafter are those of the text's places, or one chain of rows per place.
-
-    Returns:
-        How many steps had drafts.
-
-    Raises:
-        Mismatch: a step accepted more or fewer drafts than the drafter agrees to, beyond its rounding.
     """
     tokens = result.token_ids
-    rows, place, judged = judge.logits(tuple(prompt), tokens), 0, 0
-    for step in result.steps:
+    rows = judge.logits(tuple(prompt), tokens)
+    for step in steps_of(request, prompt, result, layout):
+        place = step.known - len(prompt)
         window = tokens[place : place + min(step.drafted, depth)]
         own = rows[place : place + len(window)] if rows.ndim == 2 else rows[min(place, len(rows) - 1)]
         agreed = next((n for n, token in enumerate(window) if own[n].argmax() != token), len(window))
         accepted = min(step.accepted, len(window))
+        failure = None
         if agreed != accepted:
             row, token = own[min(agreed, accepted)], window[min(agreed, accepted)]
             first, second = _two_largest(row)
@@ -69,59 +109,173 @@ def judge_drafts(judge: ReferenceModel, prompt: Sequence[int], result: Generatio
                     f"of {len(window)}, by a margin of {margin:.3g} where rounding explains {bound:.2g}"
                 )
                 details = {"position": place, "margin": float(margin), "bound": bound}
-                raise Mismatch(Failure(Kind.RELATION, message, details=details))
-        judged += step.drafted > 0
-        place += step.accepted + 1
+                failure = Failure(Kind.RELATION, message, details=details)
+        if step.drafted:
+            yield JudgedStep(step, min(agreed, accepted), failure)
+
+
+def judge_drafts(
+    judge: ReferenceModel, prompt: Sequence[int], result: GenerationResult, depth: int, again: Again | None = None
+) -> int:
+    """Check the drafts of one text, as `judge_texts`."""
+    return judge_texts(judge, [(prompt, result)], depth, again=again)
+
+
+def judge_texts(
+    judge: ReferenceModel, texts: Sequence[Text], depth: int, layout: MemoryLayout = PLAIN, again: Again | None = None
+) -> int:
+    """Check that the first `depth` drafts of every step of the texts are the drafter's own.
+
+    Returns:
+        How many steps had drafts.
+
+    Raises:
+        Mismatch: a step accepted more or fewer drafts than the drafter agrees to, beyond its rounding. The message has
+            the feature that separates wrong steps from right ones, and the results of wrong requests alone.
+    """
+    judged = 0
+    for prompt, result in texts:
+        for step in judged_steps(judge, prompt, result, depth):
+            if step.failure is not None:
+                message = f"{step.failure.message}{_where_wrong(judge, texts, depth, layout, again)}"
+                raise Mismatch(replace(step.failure, message=message))
+            judged += 1
     return judged
 
 
-def judge_chains(draft: str, target: Path, texts: Sequence[tuple[Sequence[int], GenerationResult]]) -> None:
+def _where_wrong(
+    judge: ReferenceModel, texts: Sequence[Text], depth: int, layout: MemoryLayout, again: Again | None
+) -> str:
+    """Return where all wrong steps and drafts of the texts lie, to follow a message; empty if nothing tells.
+
+    A right step that accepted no draft might have had others just as well, and does not count.
+    """
+    steps = [
+        step
+        for request, (prompt, result) in enumerate(texts)
+        for step in judged_steps(judge, prompt, result, depth, request, layout)
+    ]
+    wrong = [step for step in steps if step.failure is not None]
+    right = [step.place for step in steps if step.failure is None and step.right]
+    wrong_drafts = [replace(step.place, index=step.right) for step in wrong]
+    right_drafts = [replace(step.place, index=index) for step in steps for index in range(step.right)]
+    told = chosen(
+        separations([step.place for step in wrong], right, "all {} wrong steps", STEPS)
+        + separations(wrong_drafts, right_drafts, "all {} wrong drafts", DRAFTS)
+        + separations_of_requests(wrong_drafts, right)
+    )
+    if again is None:
+        return told
+
+    def count(request: GenerationRequest, result: GenerationResult) -> tuple[int, int]:
+        found = list(judged_steps(judge, request.prompt_token_ids, result, depth))
+        return sum(s.failure is not None for s in found), sum(s.failure is None and s.right > 0 for s in found)
+
+    requests = sorted({step.place.request for step in wrong})
+    beside = sum(place.request in requests for place in right)
+    if layout.batch > 1:
+        share = len(wrong) / (len(wrong) + beside + 1)
+        told += again.told(requests, share, lambda n, result: count(again.asked[n], result))
+    if all(step.place.prompt > layout.chunk for step in wrong):
+        told += again.in_pieces(layout.chunk, len(wrong) / (len(wrong) + len(right) + 1), count)
+    return told
+
+
+def judge_chains(
+    draft: str,
+    target: Path,
+    texts: Sequence[Text],
+    layout: MemoryLayout = PLAIN,
+    again: Again | None = None,
+) -> None:
     """Check that all drafts of the texts are the drafter's own.
 
     Engines run an MTP layer with an embedding at position 0 or without one; one of the two must agree with all texts.
 
+    Args:
+        draft: name of the drafter.
+        target: its folder.
+        texts: prompts and results.
+        layout: memory of the engine.
+        again: the engine, where requests may run again after a failure; its further ones run if the texts are too few
+            to tell one mistake of a head from another.
+
     Raises:
-        Mismatch: as `judge_drafts`, with the mistake of a head that agrees with all texts if there is one.
+        Mismatch: as `judge_texts`, with the mistake of a head that agrees with all texts if there is one.
     """
     name, depth = draft.partition(" k=")[0], LoadOptions(**options_of(draft)).max_drafts
     folder = fixtures.model(DRAFTERS[name])
     if name not in ("eagle3", "mtp"):
-        judge_by_any([(judge_of(draft, target)[0], depth)], texts)
+        judge_by_any([(judge_of(draft, target)[0], depth)], texts, layout, again)
         return
     firsts = (False, True) if name == "mtp" else (False,)
+
+    def heads(mistake: str) -> list[Drafter]:
+        return [(reference_chain(folder, target, depth, first, mistake), depth) for first in firsts]
+
     try:
-        judge_by_any([(reference_chain(folder, target, depth, first), depth) for first in firsts], texts)
+        judge_by_any(heads(""), texts, layout, again)
     except Mismatch as mismatch:
-        for told, mistake in CHAIN_MISTAKES.items():
-            with suppress(Mismatch):
-                judge_by_any(
-                    [(reference_chain(folder, target, depth, first, mistake), depth) for first in firsts], texts
-                )
-                message = f"{mismatch.failure.message}; all drafts are as if {told}"
-                details = {**mismatch.failure.details, FAULT: told}
-                break
-        else:
-            raise
-        raise Mismatch(replace(mismatch.failure, message=message, details=details)) from None
+        if again is not None and not all(are_many(wrong_steps(head, texts)) for head in heads("")):
+            with suppress(Exception):  # the failure that is known tells more
+                texts = [*texts, *zip((r.prompt_token_ids for r in again.more), again.results(again.more), strict=True)]
+        mistakes = {told: partial(heads, mistake) for told, mistake in CHAIN_MISTAKES.items()}
+        raise explained(mismatch, heads(""), mistakes, texts) from None
 
 
 def judge_by_any(
-    judges: Sequence[tuple[ReferenceModel, int]], texts: Sequence[tuple[Sequence[int], GenerationResult]]
+    judges: Sequence[Drafter], texts: Sequence[Text], layout: MemoryLayout = PLAIN, again: Again | None = None
 ) -> None:
     """Check that one of several drafters, each with its depth, agrees with all texts.
 
     Raises:
-        Mismatch: as `judge_drafts`, for the first drafter.
+        Mismatch: as `judge_texts`, for the first drafter.
     """
-    found: list[Mismatch] = []
-    for judge, depth in judges:
-        try:
-            for prompt, result in texts:
-                judge_drafts(judge, prompt, result, depth)
-            return
-        except Mismatch as mismatch:
-            found.append(mismatch)
-    raise found[0]
+    if all(next(wrong_steps(drafter, texts), None) is not None for drafter in judges):
+        judge_texts(judges[0][0], texts, judges[0][1], layout, again)
+
+
+def explained(
+    mismatch: Mismatch,
+    right: Sequence[Drafter],
+    mistakes: Mapping[str, Callable[[], Sequence[Drafter]]],
+    texts: Sequence[Text],
+) -> Mismatch:
+    """Return the mismatch with the mistake, or one of two, that gives all drafts of the texts.
+
+    Name nothing if fewer than `ENOUGH` steps are wrong, since a mistake may then fit by chance. Name nothing if more
+    than two mistakes fit.
+
+    Args:
+        mismatch: failure by the right drafters.
+        right: drafters without a mistake.
+        mistakes: drafters by the mistake that they make, to follow "as if".
+        texts: prompts and results.
+    """
+    if not all(are_many(wrong_steps(drafter, texts)) for drafter in right):
+        return mismatch
+    fitting = [
+        told
+        for told, drafters in mistakes.items()
+        if any(next(wrong_steps(drafter, texts), None) is None for drafter in drafters())
+    ]
+    if not 0 < len(fitting) <= 2:
+        return mismatch
+    told, failure = ALTERNATIVELY.join(fitting), mismatch.failure
+    message = f"{failure.message}; all drafts are as if {told}"
+    return Mismatch(replace(failure, message=message, details={**failure.details, FAULT: told}))
+
+
+def wrong_steps(drafter: Drafter, texts: Sequence[Text]) -> Iterator[JudgedStep]:
+    """Yield the steps of the texts that are not those of a drafter."""
+    judge, depth = drafter
+    for prompt, result in texts:
+        yield from (step for step in judged_steps(judge, prompt, result, depth) if step.failure is not None)
+
+
+def are_many(wrong: Iterator[JudgedStep]) -> bool:
+    """Return True if there are `ENOUGH` wrong steps; the rest is not looked at."""
+    return len(list(islice(wrong, ENOUGH))) == ENOUGH
 
 
 def _two_largest(row: Any) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from verispec.judge import Mismatch
 from verispec.suites.e2e._parameters import stops_of
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
 from verispec.suites.e2e._setups import require, require_accepted_drafts
+from verispec.suites.e2e._texts import check_texts
 
 ARITHMETIC = 1e-5
 """Error of a float32 log-softmax over 2,048 tokens."""
@@ -37,12 +38,17 @@ def check_batch(
         Inconclusive: drafts were verified and none was accepted.
         Mismatch: a token has no entry, or an entry has a wrong value.
     """
+    pairs = list(zip(asked, results, strict=True))
     texts = [
-        Text(f"request {n}", model_of(request), request, result.token_ids)
-        for n, (request, result) in enumerate(zip(asked, results, strict=True))
+        Text(f"request {n}", model_of(request), request, result.token_ids) for n, (request, result) in enumerate(pairs)
     ]
-    for text, result in zip(texts, results, strict=True):
-        check_result(text, result, mode, beside=[other for other in texts if other is not text])
+
+    def check(n: int, result: GenerationResult) -> None:
+        check_result(texts[n], result, mode, beside=[text for text in texts if text is not texts[n]])
+
+    # Without log-probabilities nothing in a text would be wrong.
+    told = [result if request.logprobs is not None else replace(result, steps=()) for request, result in pairs]
+    check_texts(asked, told, check, what="the first tokens with a wrong log-probability in {} texts")
     require_accepted_drafts(results)
 
 
@@ -117,7 +123,8 @@ def check_entries(text: Text, entries: Sequence[TokenLogprobs], mode: str, besid
                 message += f"; it is that of {other}, and the mode is {mode}"
             elif other := _elsewhere(text, i, entry, mode, beside):
                 message += f"; the entry is that of the row of {other}"
-            raise Mismatch(replace(mismatch.failure, message=message)) from mismatch
+            details = {**mismatch.failure.details, "position": i}
+            raise Mismatch(replace(mismatch.failure, message=message, details=details)) from mismatch
 
 
 def _elsewhere(text: Text, place: int, entry: TokenLogprobs, mode: str, beside: Sequence[Text]) -> str:

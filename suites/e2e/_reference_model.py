@@ -344,6 +344,8 @@ CHAIN_MISTAKES = {
     "later drafts read the head's state on the other side of its last norm": "norm",
     "later drafts read the target's state of the first one": "state",
     "later drafts had the position of the first one": "position",
+    "later drafts had positions one too high": "high",
+    "later drafts had positions one too low": "low",
 }
 """Mistakes of a head's chains in words, to follow "as if", with their names for `reference_chain`."""
 
@@ -387,7 +389,7 @@ def _chain_rows(
         read = torch.cat((read, ids[ends + step + 1]))
         fed = combined[ends] if mistake == "state" else head.fed(following[last], is_wrong=mistake == "norm")
         hidden = torch.cat((hidden, fed))
-        positions = torch.cat((positions, ends + (0 if mistake == "position" else step)))
+        positions = torch.cat((positions, ends + {"position": 0, "high": step + 1, "low": step - 1}.get(mistake, step)))
         added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)
         sees = torch.cat((torch.nn.functional.pad(sees, (0, len(ends))), added))
         last = torch.arange(len(sees) - len(ends), len(sees))

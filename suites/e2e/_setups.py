@@ -17,6 +17,7 @@ from verispec.engines.protocol.generation import (
 )
 from verispec.engines.protocol.speculation import AUTO
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, NotOffered
+from verispec.suites.e2e._where import MemoryLayout
 
 ARGMAX = "draft_model argmax k=3"
 """A draft model that proposes its most likely tokens for sampled requests too; others sample their tokens."""
@@ -148,6 +149,11 @@ def options_of(draft: str, memory: str = "", drafter: Path | None = None) -> dic
     if name in DRAFTERS:
         options["draft"] = drafter or fixtures.model(DRAFTERS[name])
     return options
+
+
+def layout_of(memory: str) -> MemoryLayout:
+    """Return the blocks, chunks and batches of a layout in `MEMORY`."""
+    return MemoryLayout.of(MEMORY[memory])
 
 
 def greedy(prompts: Sequence[Sequence[int]], length: int) -> list[GenerationRequest]:

@@ -10,7 +10,9 @@ import pytest
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.engines.protocol.generation import GenerationResult
 from verispec.judge import Inconclusive
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import (
@@ -25,6 +27,7 @@ from verispec.suites.e2e._setups import (
     stepped,
     with_steps,
 )
+from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._tiny import save_cycle
 
 TARGET = fixtures.model("target")
@@ -55,8 +58,11 @@ def test_each_batch_size_has_its_drafts(load: Load, prompts: Any, draft: str, ba
     chosen = [(*prompt[:12], *prompt[:12]) for prompt in prompts[:batch]]
     wanted = expected_drafts(batch)
     results, metrics = counted(generator, greedy(chosen, LENGTH))
-    for n, result in enumerate(results):
+
+    def check(n: int, result: GenerationResult) -> None:
         reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n} of {batch}")
+
+    check_texts(greedy(chosen, LENGTH), results, check)
     if not wanted:
         most = batch * (ARRIVING - 1)
         times = metrics.num_drafts
@@ -78,7 +84,8 @@ def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str, pa
     generator = load(draft) if chosen else load(draft, num_speculative_tokens_per_batch_size=SCHEDULE)
     asked = [replace(request, max_tokens=pause) for request in greedy([p[:20] for p in prompts[:5]], LENGTH)]
     prompt = prompts[5][:20]
-    results, metrics = counted(generator, [*asked, *greedy([prompt], LENGTH - 6 + pause)])
+    going_on = greedy([prompt], LENGTH - 6 + pause)
+    results, metrics = counted(generator, [*asked, *going_on])
     last = results[-1]
     for request, result in zip(asked, results, strict=False):
         reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, "a request that ends early")
@@ -86,7 +93,9 @@ def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str, pa
     require(metrics.num_drafts > 0, "no step had drafts after the other requests had ended")
     judge, depth = judge_of(draft, TARGET)
     [last] = with_steps([last])
-    require(judge_drafts(judge, prompt, last, depth) > 0, "no step had drafts after the other requests had ended")
+    again = Again(generator, going_on, "alone and without a pause")
+    judged = judge_drafts(judge, prompt, last, depth, again)
+    require(judged > 0, "no step had drafts after the other requests had ended")
     deepest = max(step.drafted for step in last.steps)
     require(chosen or deepest == 3, f"a step alone had at most {deepest} drafts, expected 3")
 

@@ -8,6 +8,7 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import Generator, LoadOptions
 from verispec.judge import Inconclusive, Kind
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._drafts import judge_chains
 from verispec.suites.e2e._reference_model import greedy_text
 from verispec.suites.e2e._setups import (
@@ -18,6 +19,7 @@ from verispec.suites.e2e._setups import (
     Load,
     NotTold,
     greedy,
+    layout_of,
     options_of,
     require,
     stepped,
@@ -26,6 +28,8 @@ from verispec.suites.e2e._suffix import Counts, Texts, Tokens, possible_counts
 
 TARGET = fixtures.model("target")
 PROMPTS, LENGTH = 6, 40
+FURTHER_PROMPTS = 40
+"""Number of the last prompt of those that tell mistakes apart after a failure."""
 SUFFIX_LIMITS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "depth of 6": {"suffix_decoding_max_tree_depth": 6, "suffix_decoding_max_spec_factor": 4.0},
@@ -109,8 +113,11 @@ def check_drafts(load: Load, prompts: Any, draft: str, memory: str | None) -> No
     """Check that every step accepts the drafts that the float64 drafter agrees to, whole chains of them."""
     # Without a layout that counts blocks, prompts of 8 to 48 tokens mix lengths in a batch.
     chosen = prompts[:PROMPTS] if memory else [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-    results = stepped(load(draft, memory or ""), greedy(chosen, LENGTH))
-    judge_chains(draft, TARGET, list(zip(chosen, results, strict=True)))
+    generator, asked = load(draft, memory or ""), greedy(chosen, LENGTH)
+    results = stepped(generator, asked)
+    texts = list(zip(chosen, results, strict=True))
+    more = greedy([p[:30] for p in prompts[PROMPTS:FURTHER_PROMPTS]], LENGTH)
+    judge_chains(draft, TARGET, texts, layout_of(memory or ""), Again(generator, asked, more=more))
     if not any(step.accepted > 1 for result in results for step in result.steps):
         raise Inconclusive("no step accepted two drafts, so that no later one was judged")
 
@@ -135,7 +142,9 @@ def check_all_drafts(load: Load, prompts: Any, draft: str) -> None:
     depth = LoadOptions(**options_of(draft)).max_drafts
     generator = load(draft, rejection_sample_method="synthetic", synthetic_acceptance_rates=(1.0,) * depth)
     chosen = [prompt[: 9 * (n + 1)] for n, prompt in enumerate(prompts[:5])]
-    results = stepped(generator, greedy(chosen, 1 + 3 * (depth + 1)))
-    judge_chains(draft, TARGET, list(zip(chosen, results, strict=True)))
+    asked = greedy(chosen, 1 + 3 * (depth + 1))
+    results = stepped(generator, asked)
+    more = greedy([p[:30] for p in prompts[5:FURTHER_PROMPTS]], 1 + 3 * (depth + 1))
+    judge_chains(draft, TARGET, list(zip(chosen, results, strict=True)), again=Again(generator, asked, more=more))
     if not any(step.accepted == depth for result in results for step in result.steps):
         raise Inconclusive(f"no step accepted all of its {depth} drafts")

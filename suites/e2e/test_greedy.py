@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive, Mismatch
-from verispec.run.record import FAULT
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._configured import save_configured
-from verispec.suites.e2e._drafts import judge_by_any, judge_chains, judge_drafts, judge_of
+from verispec.suites.e2e._drafts import explained, judge_by_any, judge_chains, judge_of, judge_texts
 from verispec.suites.e2e._head import MISREAD, save_misread, save_own_head
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
@@ -42,10 +42,12 @@ from verispec.suites.e2e._setups import (
     Load,
     counted,
     greedy,
+    layout_of,
     require,
     stepped,
     with_steps,
 )
+from verispec.suites.e2e._texts import check_texts
 
 REACH = "temperature=0"
 LENGTH = 40
@@ -66,8 +68,31 @@ def own_texts(prompts: Any) -> list[tuple[int, ...]]:
 @case("GEN-1", draft=DRAFTS, reach=REACH)
 def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> None:
     chosen = prompts[:PROMPTS]
-    for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
-        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+    asked = greedy(chosen, LENGTH)
+    generator = load(draft)
+    check_own(asked, generator.generate(asked), "prompt {}", generator)
+
+
+def check_own(
+    asked: Sequence[GenerationRequest], results: Sequence[GenerationResult], named: str, generator: Generator
+) -> None:
+    """Check that all tokens are the target's; `named` with a text's number is its name."""
+    model = reference_model(TARGET)
+
+    def check(n: int, result: GenerationResult) -> None:
+        model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, named.format(n))
+
+    check_texts(asked, results, check, again=Again(generator, asked))
+
+
+def check_equal(generator: Generator, prompts: Any, named: str, memory: str = "") -> None:
+    """Check that texts are those of the target without drafts; `named` with a text's number is its name."""
+    own, model, asked = own_texts(prompts), reference_model(TARGET), greedy(prompts, LENGTH)
+
+    def check(n: int, result: GenerationResult) -> None:
+        model.judge_equal(prompts[n], own[n], result.token_ids, named.format(n))
+
+    check_texts(asked, generator.generate(asked), check, layout_of(memory), Again(generator, asked))
 
 
 SIZES = (
@@ -129,9 +154,8 @@ def test_a_prompt_of_any_length_is_read(load: Load, prompts: Any) -> None:
 def test_chains_over_several_blocks(load: Load, prompts: Any) -> None:
     """The target drafts for itself, so that a step emits up to 25 tokens, more than a block of 16 holds."""
     chosen = [prompt[: 9 + 5 * n] for n, prompt in enumerate(prompts[:4])]
-    generator = load("draft_model k=24", drafter=TARGET)
-    for n, result in enumerate(generator.generate(greedy(chosen, 2 * LENGTH))):
-        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+    generator, asked = load("draft_model k=24", drafter=TARGET), greedy(chosen, 2 * LENGTH)
+    check_own(asked, generator.generate(asked), "prompt {}", generator)
 
 
 @case("GEN-1", draft=[*METHODS, TREE], length="almost that of the model", reach=f"{REACH}, and long prompts")
@@ -146,9 +170,7 @@ def test_a_text_of_a_thousand_tokens(load: Load, prompts: Any, draft: str) -> No
 def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: str) -> None:
     """Judged against the float64 target's own greedy text, so that the engine is not started twice."""
     chosen = prompts[PROMPTS : PROMPTS + 4]
-    own = own_texts(chosen)
-    for n, result in enumerate(load(draft).generate(greedy(chosen, LENGTH))):
-        reference_model(TARGET).judge_equal(chosen[n], own[n], result.token_ids, f"prompt {n}")
+    check_equal(load(draft), chosen, "prompt {}")
 
 
 @case("GEN-3", draft=METHODS, others=["none", "2", "20"], reach="requests come and go")
@@ -173,29 +195,25 @@ def test_sampled_neighbours_do_not_matter(load: Load, prompts: Any, draft: str) 
     for n, request in enumerate(greedy(prompts[:4], LENGTH)):
         sampled = {"temperature": 0.7 + 0.1 * n, "seed": n, **styles[n % 3]}
         asked += [GenerationRequest(prompts[8 + n], max_tokens=20, ignore_eos=True, **sampled), request]
-    own = own_texts(prompts[:4])
-    for n, result in enumerate(load(draft).generate(asked)[1::2]):
-        what = f"prompt {n} among sampled ones"
-        reference_model(TARGET).judge_equal(prompts[n], own[n], result.token_ids, what)
+    own, model, generator = own_texts(prompts[:4]), reference_model(TARGET), load(draft)
+
+    def check(n: int, result: GenerationResult) -> None:
+        model.judge_equal(prompts[n], own[n], result.token_ids, f"prompt {n} among sampled ones")
+
+    check_texts(asked[1::2], generator.generate(asked)[1::2], check, again=Again(generator, asked[1::2]))
 
 
 @case("GEN-4", memory=LAYOUTS, draft=[*METHODS, *FURTHER], reach="the engine's own settings")
 def test_memory_layout_does_not_matter(load: Load, prompts: Any, memory: str, draft: str) -> None:
     chosen = prompts[:4]
-    own = own_texts(chosen)
-    for n, result in enumerate(load(draft, memory).generate(greedy(chosen, LENGTH))):
-        what = f"prompt {n} with {memory}"
-        reference_model(TARGET).judge_equal(chosen[n], own[n], result.token_ids, what)
+    check_equal(load(draft, memory), chosen, f"prompt {{}} with {memory}", memory)
 
 
 @case("GEN-4", memory="budget of 10", draft=SPECULATIVE, reach="more requests than the token budget has room for")
 def test_a_token_budget_may_cut_drafts(load: Load, prompts: Any, draft: str) -> None:
     """Short prompts, so that most steps have drafts of all four requests."""
     chosen = [prompt[:10] for prompt in prompts[:4]]
-    own = own_texts(chosen)
-    for n, result in enumerate(load(draft, "budget of 10").generate(greedy(chosen, LENGTH))):
-        what = f"prompt {n} with a budget of 10 tokens"
-        reference_model(TARGET).judge_equal(chosen[n], own[n], result.token_ids, what)
+    check_equal(load(draft, "budget of 10"), chosen, "prompt {} with a budget of 10 tokens", "budget of 10")
 
 
 @case("GEN-4", target="tiny", memory="budget of 1", draft="none", reach="max_num_batched_tokens=1")
@@ -210,9 +228,9 @@ def test_a_step_may_have_one_token(load: Load, tiny: dict[str, Path]) -> None:
 def test_a_rejection_leaves_nothing_behind(load: Load, prompts: Any, draft: str) -> None:
     """Prompts of a repeated phrase: drafts come, are rejected, are accepted, and with n-grams come not at all."""
     chosen = [(*p[:9], *p[:9], *p[:4]) for p in prompts[20:28]]
-    results, metrics = counted(load(draft), greedy(chosen, LENGTH))
-    for n, result in enumerate(results):
-        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"repeated phrase {n}")
+    generator, asked = load(draft), greedy(chosen, LENGTH)
+    results, metrics = counted(generator, asked)
+    check_own(asked, results, "repeated phrase {}", generator)
     rejected = metrics.num_draft_tokens - metrics.num_accepted_tokens
     if not rejected or not metrics.num_accepted_tokens:
         raise Inconclusive(f"{metrics.num_accepted_tokens} drafts were accepted and {rejected} rejected")
@@ -308,36 +326,41 @@ def longer(prompts: Any) -> list[tuple[int, ...]]:
     return [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
 
 
-def check_drafts(generator: Generator, prompts: Any, judge: ReferenceModel, depth: int) -> None:
-    """Compare the first `depth` drafts of every step with the drafter's own."""
-    check_steps(stepped(generator, greedy(prompts, LENGTH)), prompts, judge, depth)
+def further(prompts: Any) -> list[GenerationRequest]:
+    """Return requests that run after a failure alone."""
+    return greedy([prompt[:30] for prompt in prompts[PROMPTS:40]], LENGTH)
 
 
-def check_steps(results: Sequence[GenerationResult], prompts: Any, judge: ReferenceModel, depth: int) -> None:
-    """Compare the first `depth` drafts of every step of the results with the drafter's own."""
-    judged = sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(prompts, results, strict=True))
+def check_drafts(
+    generator: Generator,
+    prompts: Any,
+    judge: ReferenceModel,
+    depth: int,
+    memory: str = "",
+    more: Sequence[GenerationRequest] = (),
+) -> None:
+    """Compare the first `depth` drafts of every step with the drafter's own; `more` requests run after a failure."""
+    asked = greedy(prompts, LENGTH)
+    texts = list(zip(prompts, stepped(generator, asked), strict=True))
+    judged = judge_texts(judge, texts, depth, layout_of(memory), Again(generator, asked, more=more))
     require(judged > 0, "no step had a draft")
-
-
-def misread_as(results: Sequence[GenerationResult], prompts: Any, head: Path, folder: Path) -> str:
-    """Return the first of `MISREAD` by which all first drafts are the head's own; empty if none is."""
-    for n, mistake in enumerate(MISREAD):
-        with suppress(Mismatch):
-            check_steps(results, prompts, reference_head(save_misread(head, folder / str(n), mistake), TARGET), 1)
-            return mistake
-    return ""
 
 
 def check_head(generator: Generator, prompts: Any, head: Path, folder: Path) -> None:
     """Compare the first draft of every step with the head's own; a failure says how the head was misread, if it was."""
-    results = stepped(generator, greedy(prompts, LENGTH))
+    asked = greedy(prompts, LENGTH)
+    texts = list(zip(prompts, stepped(generator, asked), strict=True))
+
+    def misread(mistake: str) -> list[tuple[ReferenceModel, int]]:
+        return [(reference_head(save_misread(head, folder / str(list(MISREAD).index(mistake)), mistake), TARGET), 1)]
+
+    right = reference_head(head, TARGET)
     try:
-        check_steps(results, prompts, reference_head(head, TARGET), 1)
+        judged = judge_texts(right, texts, 1, again=Again(generator, asked))
     except Mismatch as mismatch:
-        if not (told := misread_as(results, prompts, head, folder)):
-            raise
-        message, details = f"{mismatch.failure.message}; all drafts are as if {told}", mismatch.failure.details
-        raise Mismatch(replace(mismatch.failure, message=message, details={**details, FAULT: told})) from mismatch
+        mistakes = {told: partial(misread, told) for told in MISREAD}
+        raise explained(mismatch, [(right, 1)], mistakes, texts) from mismatch
+    require(judged > 0, "no step had a draft")
 
 
 @case(
@@ -348,23 +371,24 @@ def check_head(generator: Generator, prompts: Any, head: Path, folder: Path) -> 
 )
 def test_drafts_are_the_drafters_own_in_any_layout(load: Load, prompts: Any, draft: str, memory: str) -> None:
     """Faults in the drafter's keys and values at the end of a chunk or a block leave the text as it is."""
-    check_drafts(load(draft, memory), prompts[:PROMPTS], *judge_of(draft, TARGET))
+    check_drafts(load(draft, memory), prompts[:PROMPTS], *judge_of(draft, TARGET), memory, further(prompts))
 
 
 @case("GEN-14", draft=MODELS, memory=CHUNKS, reach="a prompt that is read in chunks")
 def test_a_drafter_reads_the_token_behind_a_chunk(load: Load, prompts: Any, draft: str) -> None:
     """A head reads each position with the next token, which the prompt has and the target has not sampled yet."""
     chosen = [prompt[: 21 + n] for n, prompt in enumerate(prompts[:PROMPTS])]
-    check_drafts(load(draft, CHUNKS), chosen, *judge_of(draft, TARGET))
+    check_drafts(load(draft, CHUNKS), chosen, *judge_of(draft, TARGET), CHUNKS, further(prompts))
 
 
 @case("GEN-14", draft=MODELS, memory=CUT, reach="steps without room for the drafts of all requests")
 def test_the_first_drafts_remain_in_a_small_step(load: Load, prompts: Any, draft: str) -> None:
     judge, depth = judge_of(draft, TARGET)
     chosen = [prompt[: 6 + n] for n, prompt in enumerate(prompts[:PROMPTS])]
-    results = stepped(load(draft, CUT), greedy(chosen, LENGTH))
-    for prompt, result in zip(chosen, results, strict=True):
-        judge_drafts(judge, prompt, result, depth)
+    generator, asked = load(draft, CUT), greedy(chosen, LENGTH)
+    results = stepped(generator, asked)
+    again = Again(generator, asked, more=further(prompts))
+    judge_texts(judge, list(zip(chosen, results, strict=True)), depth, layout_of(CUT), again)
     if not any(0 < step.drafted < 3 for result in results for step in result.steps[:-2]):
         raise Inconclusive("no step cut the drafts of a request")
 
@@ -383,10 +407,13 @@ def test_drafts_of_a_chosen_k_are_the_drafters_own(load: Load, prompts: Any, dra
     judge, depth = judge_of(draft, TARGET)
     is_head = draft.startswith("eagle3")
     chosen = [prompt[: 40 + 20 * (n % 2)] if is_head else prompt for n, prompt in enumerate(prompts[:4])]
-    results = stepped(load(draft, "one sequence" if is_head else "preemption"), greedy(chosen, LENGTH))
+    memory = "one sequence" if is_head else "preemption"
+    generator, asked = load(draft, memory), greedy(chosen, LENGTH)
+    results = stepped(generator, asked)
     if not any(result.preemptions for result in results):
         raise UnsupportedCall("the engine does not report preemptions")
-    if not sum(judge_drafts(judge, prompt, result, depth) for prompt, result in zip(chosen, results, strict=True)):
+    texts = list(zip(chosen, results, strict=True))
+    if not judge_texts(judge, texts, depth, layout_of(memory), Again(generator, asked)):
         raise Inconclusive("the engine chose no draft")
 
 
@@ -400,11 +427,11 @@ def test_drafts_up_to_the_length_limit_are_the_drafters_own(load: Load, prompts:
     judge, depth = judge_of("draft_model k=8", TARGET)
     chosen = [prompt[: 10 - n % 8] for n, prompt in enumerate(prompts[:24])]
     results = stepped(load("draft_model k=8", max_model_len=12), greedy(chosen, 12))
-    judged = 0
+    texts = []
     for prompt, result in zip(chosen, results, strict=True):
         steps = tuple(step if step.accepted else replace(step, drafted=0) for step in result.steps)
-        judged += judge_drafts(judge, prompt, replace(result, steps=steps), depth)
-    if not judged:
+        texts.append((prompt, replace(result, steps=steps)))
+    if not judge_texts(judge, texts, depth):
         raise Inconclusive("no step accepted a draft")
 
 
@@ -412,9 +439,11 @@ def test_drafts_up_to_the_length_limit_are_the_drafters_own(load: Load, prompts:
 def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> None:
     """Whole chains of a head: each draft after the first reads the head's state of the draft before it."""
     chosen = [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-    results = stepped(load("eagle3 k=5"), greedy(chosen, LENGTH))
+    generator, asked = load("eagle3 k=5"), greedy(chosen, LENGTH)
+    results = stepped(generator, asked)
     long = sum(step.accepted > 2 for result in results for step in result.steps)
-    judge_chains("eagle3 k=5", TARGET, list(zip(chosen, results, strict=True)))
+    texts = list(zip(chosen, results, strict=True))
+    judge_chains("eagle3 k=5", TARGET, texts, again=Again(generator, asked, more=further(prompts)))
     if not long:
         raise Inconclusive("no step accepted three drafts, so that no later one was judged")
 
@@ -429,8 +458,9 @@ def test_drafts_of_many_requests_are_the_drafters_own(load: Load, prompts: Any, 
     folder = fixtures.model(DRAFTERS[name])
     judge = reference_chain(folder, TARGET, int(k)) if name == "eagle3" else reference_model(folder)
     chosen = [prompt[: 30 if n % 2 else 5 + n] for n, prompt in enumerate(prompts[:20])]
-    results = stepped(load(draft), greedy(chosen, 16))
-    judged = sum(judge_drafts(judge, prompt, result, int(k)) for prompt, result in zip(chosen, results, strict=True))
+    generator, asked = load(draft), greedy(chosen, 16)
+    texts = list(zip(chosen, stepped(generator, asked), strict=True))
+    judged = judge_texts(judge, texts, int(k), again=Again(generator, asked))
     require(judged > 0, "no step had a draft")
 
 

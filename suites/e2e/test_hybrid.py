@@ -12,13 +12,15 @@ from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._logprobs import Text, check_batch, check_result
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, Load, counted, greedy, require, stepped
+from verispec.suites.e2e._setups import LAYOUTS, Load, counted, greedy, layout_of, require, stepped
+from verispec.suites.e2e._texts import check_texts
 
 TARGET = fixtures.model("hybrid")
 LENGTH = 32
@@ -35,7 +37,9 @@ def batch(prompts: Any, count: int) -> list[GenerationRequest]:
     return greedy([(*start, *start) for start in starts], LENGTH)
 
 
-def judge(asked: Sequence[GenerationRequest], results: Sequence[GenerationResult]) -> None:
+def judge(
+    asked: Sequence[GenerationRequest], results: Sequence[GenerationResult], generator: Generator, memory: str = ""
+) -> None:
     """Check that every token is the float64 hybrid's own, and that some drafts were rejected where any were verified.
 
     Raises:
@@ -43,8 +47,11 @@ def judge(asked: Sequence[GenerationRequest], results: Sequence[GenerationResult
         Mismatch: a token is not the most likely one after those before it.
     """
     model = reference_model(TARGET)
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        model.judge_greedy(request.prompt_token_ids, result.token_ids, f"request {n}")
+
+    def check(n: int, result: GenerationResult) -> None:
+        model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, f"request {n}")
+
+    check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
     steps = [step for result in results for step in result.steps if step.drafted]
     if steps and all(step.accepted == step.drafted for step in steps):
         raise Inconclusive("no draft was rejected")
@@ -55,9 +62,9 @@ def test_every_token_follows_the_accepted_ones(load: Load, prompts: Any, draft: 
     """Requests of one batch accept different numbers of drafts; more follow in places that others had before."""
     generator = load(draft, target=TARGET)
     asked = batch(prompts, 8)
-    judge(asked, generator.generate(asked))
+    judge(asked, generator.generate(asked), generator)
     later = batch(prompts[8:], 4)
-    judge(later, generator.generate(later))
+    judge(later, generator.generate(later), generator)
 
 
 @case(
@@ -74,8 +81,9 @@ def test_every_token_follows_the_accepted_ones_in_any_layout(load: Load, prompts
     """
     asked = greedy([prompt[: 24 + 5 * n] for n, prompt in enumerate(prompts[12:19])], 40)
     asked = [replace(request, logprobs=0) for request in asked]
-    results = load(draft, memory, target=TARGET).generate(asked)
-    judge(asked, results)
+    generator = load(draft, memory, target=TARGET)
+    results = generator.generate(asked)
+    judge(asked, results, generator, memory)
     check_batch(results, asked, "raw", lambda request: reference_model(TARGET))
 
 
@@ -153,6 +161,6 @@ def test_a_step_without_drafts_starts_from_the_accepted_ones(load: Load, prompts
     generator = load(draft, target=TARGET, num_speculative_tokens_per_batch_size=schedule)
     asked = [replace(request, max_tokens=8 + 8 * n) for n, request in enumerate(batch(prompts, 5))]
     results, metrics = counted(generator, asked)
-    judge(asked, results)
+    judge(asked, results, generator)
     if not metrics.num_drafts:
         raise Inconclusive("no draft was verified")

@@ -12,11 +12,13 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Mismatch
 from verispec.suites.e2e._adapted import Adapted, save_adapted, with_other_scale
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._logprobs import check_batch
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require_accepted_drafts
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, layout_of, require_accepted_drafts
+from verispec.suites.e2e._texts import check_texts
 
 LENGTH = 24
 ORDERS = {"several": (1, 0, 0), "several and none": (None, 0, 1)}
@@ -43,9 +45,13 @@ def test_every_request_has_its_adapter(
 ) -> None:
     """The greedy texts of one prompt differ by adapter."""
     asked = batch(prompts, 3, adapters)
-    results = load(draft, memory, lora_adapters=adapted.adapters).generate(asked)
-    for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        judge(adapted, request, result, f"request {n} ({named(request.lora_adapter)})")
+    generator = load(draft, memory, lora_adapters=adapted.adapters)
+    results = generator.generate(asked)
+
+    def check(n: int, result: GenerationResult) -> None:
+        judge(adapted, asked[n], result, f"request {n} ({named(asked[n].lora_adapter)})")
+
+    check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
     require_accepted_drafts(results)
 
 

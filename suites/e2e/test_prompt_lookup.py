@@ -12,10 +12,13 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive, Kind
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._lookup import FOLLOWING, LONGEST, SHORTEST, judge_lookups, judge_rules, lookup_prompts
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import SUFFIX, Load, greedy, require, with_steps
+from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._tiny import save_following
+from verispec.suites.e2e._where import MemoryLayout
 
 TARGET = fixtures.model("target")
 
@@ -31,9 +34,13 @@ def test_a_request_drafts_what_followed_its_own_token(load: Load, prompts: Any, 
     """
     chosen = [(*p[:9], *p[:9], *p[:4]) if n % 3 else p[: 40 - 2 * n] for n, p in enumerate(prompts[:12])]
     asked = [GenerationRequest(p, max_tokens=6 + 7 * n % 30, ignore_eos=True) for n, p in enumerate(chosen)]
-    results = with_steps(load(draft, max_num_seqs=4, seed=49).generate(asked))
-    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
-        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+    generator = load(draft, max_num_seqs=4, seed=49)
+    results = with_steps(generator.generate(asked))
+
+    def check(n: int, result: GenerationResult) -> None:
+        reference_model(TARGET).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+
+    check_texts(asked, results, check, MemoryLayout(batch=4), Again(generator, asked))
     require(judge_lookups(list(zip(chosen, results, strict=True))) > 0, "no step had a draft")
 
 

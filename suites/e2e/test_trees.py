@@ -15,6 +15,7 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution, fits
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._reference_model import greedy_texts, reference_model
 from verispec.suites.e2e._setups import (
     FORKS,
@@ -23,11 +24,13 @@ from verispec.suites.e2e._setups import (
     MANY,
     Load,
     greedy,
+    layout_of,
     require,
     require_accepted_drafts,
     sampled_in_parts,
     with_steps,
 )
+from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._tiny import VOCAB
 from verispec.suites.e2e.test_draft_schedules import ARRIVING
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_counts, sequence_law
@@ -64,10 +67,16 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, tree: str, memory:
     """Requests of other lengths share a batch, so that trees of a step have other places."""
     draft, options = of_tree(tree)
     chosen = [prompt[: 64 - 9 * n] for n, prompt in enumerate(prompts[:4])]
-    results = load(draft, memory, **options).generate(greedy(chosen, LENGTH))
-    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
-        require(len(result.token_ids) == LENGTH, f"prompt {n}: {len(result.token_ids)} tokens, expected {LENGTH}")
-        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+    generator, asked = load(draft, memory, **options), greedy(chosen, LENGTH)
+    results = generator.generate(asked)
+
+    def check(n: int, result: GenerationResult) -> None:
+        tokens = result.token_ids
+        require(len(tokens) == LENGTH, f"prompt {n}: {len(tokens)} tokens, expected {LENGTH}")
+        reference_model(TARGET).judge_greedy(chosen[n], tokens, f"prompt {n}")
+
+    layout = replace(layout_of(memory), has_forks=True)
+    check_texts(asked, results, check, layout, Again(generator, asked))
     require_accepted_drafts(results)
 
 

@@ -10,11 +10,14 @@ import pytest
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.suites.e2e._drafts import judge_drafts
+from verispec.engines.protocol.generation import GenerationResult
+from verispec.suites.e2e._again import Again
+from verispec.suites.e2e._drafts import judge_texts
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import reference_model
-from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, require, stepped
+from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, layout_of, require, stepped
+from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._windowed import save_windowed
 
 LENGTH = 40
@@ -35,9 +38,12 @@ def test_every_token_sees_its_window(
     """Greedy texts that outgrow the window, with drafts and rejections at its edge; the draft model has one too."""
     chosen = prompts[:PROMPTS]
     drafter = windowed["draft"] if draft.startswith("draft_model") else None
-    results = load(draft, memory, target=windowed["target"], drafter=drafter).generate(greedy(chosen, LENGTH))
-    for n, result in enumerate(results):
+    generator, asked = load(draft, memory, target=windowed["target"], drafter=drafter), greedy(chosen, LENGTH)
+
+    def check(n: int, result: GenerationResult) -> None:
         reference_model(windowed["target"]).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+
+    check_texts(asked, generator.generate(asked), check, layout_of(memory), Again(generator, asked))
 
 
 @case("GEN-41", target="windowed", memory=LAYOUTS, draft=METHODS, reach=f"{REACH}, and chunked prefill or preemption")
@@ -93,11 +99,12 @@ def test_drafts_of_resumed_requests_see_the_window(load: Load, windowed: dict[st
         synthetic_acceptance_rates=(1.0,) * 3,
     )
     chosen = prompts[:24]
-    results = stepped(generator, greedy(chosen, LENGTH))
+    asked = greedy(chosen, LENGTH)
+    results = stepped(generator, asked)
     if not any(result.preemptions for result in results):
         raise UnsupportedCall("the engine does not report preemptions")
-    for prompt, result in zip(chosen, results, strict=True):
-        judge_drafts(reference_model(windowed["draft"]), prompt, result, 3)
+    texts = list(zip(chosen, results, strict=True))
+    judge_texts(reference_model(windowed["draft"]), texts, 3, layout_of("preemption"), Again(generator, asked))
 
 
 @case("GEN-14", target="windowed", draft="draft_model k=3", drafter="without a window", reach=REACH)
@@ -107,5 +114,5 @@ def test_a_draft_model_sees_past_its_targets_window(load: Load, windowed: dict[s
     generator = load("draft_model k=3", target=windowed["target"])
     results = stepped(generator, greedy(chosen, LENGTH))
     judge = reference_model(fixtures.model("draft"))
-    judged = sum(judge_drafts(judge, prompt, result, 3) for prompt, result in zip(chosen, results, strict=True))
+    judged = judge_texts(judge, list(zip(chosen, results, strict=True)), 3)
     require(judged > 0, "no step had a draft")
