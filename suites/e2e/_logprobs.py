@@ -38,7 +38,6 @@ def check_batch(
         Inconclusive: drafts were verified and none was accepted.
         Mismatch: a token has no entry, or an entry has a wrong value.
     """
-    require_accepted_drafts(results)
     pairs = list(zip(asked, results, strict=True))
     texts = [
         Text(f"request {n}", model_of(request), request, result.token_ids) for n, (request, result) in enumerate(pairs)
@@ -50,6 +49,7 @@ def check_batch(
     # Without log-probabilities nothing in a text would be wrong.
     told = [result if request.logprobs is not None else replace(result, steps=()) for request, result in pairs]
     check_texts(asked, told, check, what="the first tokens with a wrong log-probability in {} texts")
+    require_accepted_drafts(results)
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,6 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, tree: str, memory:
     chosen = [prompt[: 64 - 9 * n] for n, prompt in enumerate(prompts[:4])]
     generator, asked = load(draft, memory, **options), greedy(chosen, LENGTH)
     results = generator.generate(asked)
-    require_accepted_drafts(results)
 
     def check(n: int, result: GenerationResult) -> None:
         tokens = result.token_ids
@@ -78,6 +77,7 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, tree: str, memory:
 
     layout = replace(layout_of(memory), has_forks=True)
     check_texts(asked, results, check, layout, Again(generator, asked))
+    require_accepted_drafts(results)
 
 
 @case("GEN-44", memory=[*LAYOUTS, "budget of 10"], tree="forks", reach=REACH, quick=False)
@@ -136,8 +136,8 @@ def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, 
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    require_accepted_drafts(results)
     assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens")
+    require_accepted_drafts(results)
 
 
 UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -167,10 +167,10 @@ def test_each_request_has_its_own_law(load: Load, tiny: dict[str, Path], seed: i
         return all(fits(sequence_counts(results[n::2]), law, part) for n, law in enumerate(exact))
 
     results = sampled_in_parts(generator, asked, fit)
-    require_accepted_drafts(results)
     for n, law in enumerate(exact):
         counts = sequence_counts(results[n::2])
         assert_distribution(counts.tolist(), law, f"sequences of every second request, from {n}")
+    require_accepted_drafts(results)
 
 
 @case("GEN-44", tree=["forks"], batch="mixed", reach=REACH, quick=False)
@@ -181,9 +181,9 @@ def test_greedy_requests_among_sampled_ones(load: Load, prompts: Any, tree: str,
     for n in (0, 2):
         asked[n] = GenerationRequest(chosen[n], max_tokens=length, ignore_eos=True, temperature=0.8, seed=n)
     results = load(draft, **options).generate(asked)
-    require_accepted_drafts(results)
     for n in (1, 3):
         reference_model(TARGET).judge_greedy(chosen[n], results[n].token_ids, f"prompt {n}")
+    require_accepted_drafts(results)
 
 
 @case("GEN-14", target="tiny", tree=["forks", "skipped ranks", "chain"], reach=REACH, quick=False)

@@ -244,6 +244,24 @@ def block(folder: str, head: str) -> bool:
     return own == argmax != drawn
 
 
+def seeds(folder: str, head: str) -> bool:
+    """Show that a seed does not decide a text whose drafts are drawn, as none has its request's generator (GEN-12).
+
+    The expansion is repaired: as shipped no draft of a sampled request is accepted.
+    """
+    model, drafter = save(folder, 11), save(folder, 12)
+    params = [{"temperature": 1.0, "seed": n // 4, "ignore_eos": True} for n in range(64)]
+    without = {"model": model}
+    drafted = [drafting(model, drafter, draft_sample_method=drafts) for drafts in ("greedy", "probabilistic")]
+    differing = []
+    for options in (without, *drafted):
+        texts = generate(options, [PROMPTS[0]] * len(params), params, repair=True)
+        differing.append(sum(text != texts[n - n % 4] for n, text in enumerate(texts)))
+    told = "{} without drafts, {} with the likeliest drafts, {} with drawn ones".format(*differing)
+    print(f"of 48 texts with the seed of another one, so many differ from it: {told}")
+    return differing[0] == differing[1] == 0 < differing[2]
+
+
 def synthetic(folder: str, head: str) -> bool:
     """Show that synthetic verification is accepted, and fails at the first step (GEN-27, GEN-28, GEN-37)."""
     model = save(folder, 11)
@@ -388,6 +406,7 @@ FINDINGS = {
         limits,
         chunks,
         block,
+        seeds,
         synthetic,
         other_head,
         lora,
