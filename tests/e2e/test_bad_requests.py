@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Kind, Mismatch
 from verispec.suites.e2e._guard import GuardedGenerator
 from verispec.suites.e2e.test_bad_configurations import REQUESTS, check_refused
+from verispec.suites.e2e.test_parameters import check_huge_top_k
 
 PROMPTS = [(1, 2)] * 5
 
@@ -41,3 +44,19 @@ def test_a_refusal_in_words_by_another_exception_names_the_one_that_is_wanted() 
 def test_any_other_exception_keeps_its_text() -> None:
     """Reports group failures by it."""
     assert failure(IndexError("index out of range in self")).message == "IndexError: index out of range in self"
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (RuntimeError("Unable to cast Python instance of type <class 'int'> to C++ type '?'"), UnsupportedCall),
+        (TypeError("set(): incompatible function arguments. The following types are supported"), UnsupportedCall),
+        (OverflowError("Python int too large to convert to C long"), UnsupportedCall),
+        (RuntimeError("the sampler ended: illegal memory access"), Mismatch),
+    ],
+)
+def test_a_binding_may_refuse_a_large_top_k(error: Exception, wanted: type[Exception]) -> None:
+    """ONNX Runtime GenAI raises the first, which names no parameter."""
+    generator: Any = GuardedGenerator(_Raising(error), 2048)  # type: ignore[arg-type]
+    with pytest.raises(wanted):
+        check_huge_top_k(generator, Path("unread"), PROMPTS, 2.0, 3, 0)
