@@ -130,7 +130,7 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     """
     if not _is_small(compared):
         return []
-    if known := _told_apart(compared, explaining(compared, _found.get(compared.contract.name, [])), least=2):
+    if known := _told_apart(compared, explaining(compared, _found.get(compared.contract.name, [])), least=FURTHER):
         return known
     end = time.process_time() + SECONDS
     found = explaining(compared, listed(compared), end)
@@ -161,7 +161,7 @@ def in_rule(compared: ComparedCall) -> list[Mistake]:
     begin = time.process_time()
     found = explaining(compared, of_rule(op), begin + SECONDS)
     _searched[op] += time.process_time() - begin
-    found = _told_apart(compared, found, least=2)
+    found = _told_apart(compared, found, least=FURTHER)
     if len({mistake.words.rpartition(" in line ")[2] for mistake in found}) == 1:
         found = found[:1]
     if len(found) <= MOST:

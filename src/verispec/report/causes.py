@@ -28,7 +28,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import SEVERITIES, keeps_text, severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, SAVED, Record
+from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, OF_RULE, SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -62,6 +62,7 @@ def rule_of(record: Record) -> str:
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """Group all failing records by cause, in the order of a report."""
+    records = list(_without_lone_changes(records))
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -82,6 +83,24 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         for cause in ordered
     ]
     return tuple(_told_apart(sorted(shared(complete), key=_rank)))
+
+
+def _without_lone_changes(records: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records, without a change of a rule that explains one of several failing cases of its op.
+
+    There are many changes, so that one may agree with a case by chance.
+    """
+    wrong = Counter(r.case.subject for r in records if r.failed and r.kind in EXPLAINED)
+    changes = Counter((r.case.subject, _fault(r)) for r in records if r.failed and OF_RULE in _fault(r))
+    for record in records:
+        if changes[record.case.subject, _fault(record)] != 1 or wrong[record.case.subject] == 1:
+            yield record
+            continue
+        text, remark = without_remark(record.message)
+        kept = "; ".join(part for part in remark.split("; ") if AS_IF not in part)
+        details = {key: value for key, value in record.failure["details"].items() if key != FAULT}
+        message = f"{text} ({kept})" if kept else text
+        yield replace(record, failure={**record.failure, "message": message, "details": details})
 
 
 def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:

@@ -16,6 +16,8 @@ FAULT = "fault"
 """Detail of a failure that names its fault, where the case can tell; one fault may break several clauses."""
 AS_IF = "as if "
 """Words in a failure's message before the mistakes that give exactly the engine's outputs."""
+OF_RULE = " of the oracle's "
+"""Words in a mistake that is a change of the op's rule, found by trying."""
 ALTERNATIVELY = ", or "
 """Words between faults, or mistakes, that explain a failure equally well."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
