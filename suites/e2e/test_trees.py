@@ -123,7 +123,7 @@ def require_whole_trees(result: GenerationResult, nodes: int, room: int, what: s
         emitted += step.accepted + 1
 
 
-@case("GEN-44", mode="law", tree=["forks"], limits=["none", "top_k"], reach=REACH, p_values=1, quick=False)
+@case("GEN-44", mode="law", tree=["forks", "wide"], limits=["none", "top_k"], reach=REACH, p_values=1, quick=False)
 def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, tree: str, limits: str) -> None:
     """Equal prompts, three tokens each, over 8 tokens: 512 sequences, each with its exact probability."""
     draft, options = of_tree(tree)
