@@ -125,8 +125,9 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     """Return the mistakes to name; none if many explain the call, or the call is large.
 
     A listed mistake and one with a misread input may be the same, such as a limit that is ignored. The listed one says
-    what it does to the outputs, and is named alone. It may also explain a small call by chance. Calls with other seeds
-    tell then; without seeds nothing can, and misread inputs are not tried.
+    what it does to the outputs, and is named alone. It may also explain a small call by chance. Calls with other
+    numbers tell then; where there can be none, misread inputs are not tried. Mistakes in the rule of the op come last,
+    but for those that explained another call of it.
     """
     if not _is_small(compared):
         return []
