@@ -81,11 +81,16 @@ def case(
         **params: a list makes one case per value and is passed to the test, or to its fixture, by name. None stays out
             of the id. Any other value is fixed and only appears in the id, which keeps ids unique when several tests
             check one clause.
+
+    Raises:
+        TypeError: the test has cases already; those of the other clause would be lost.
     """
     varied = {k: v for k, v in params.items() if isinstance(v, list)}
     fixed = {k: v for k, v in params.items() if not isinstance(v, list)}
 
     def attach(test: Test) -> Test:
+        if hasattr(test, "__verispec_case__"):
+            raise TypeError(f"{test.__name__} has cases already: give those of {clause} a test of their own")
         spec = CaseSpec(clause, varied, fixed, reach, on, tuple(subjects), p_values, quick)
         test.__verispec_case__ = spec  # type: ignore[attr-defined]
         return test
