@@ -35,7 +35,7 @@ class StateNotKept(Changed):
 
 
 class LastKeysAreDrafts(CPURunner):
-    """Of a prompt of K + 1 tokens in a step of its own the last K are as drafts that were all rejected."""
+    """The last K tokens of a prompt of K + 1, alone in its step, are as rejected drafts."""
 
     def _prepare(self, scheduled: Any) -> Any:
         inputs = super()._prepare(scheduled)
