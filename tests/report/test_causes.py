@@ -35,34 +35,6 @@ def test_the_kinds_that_are_folded_are_kinds_of_the_judge() -> None:
     assert {*BY_CLAUSE, *BY_OP, *BY_OUTPUT, *BY_TEXT} - by_supervisor <= {str(kind) for kind in Kind}
 
 
-CHANGE = "`min(r, 1.0)` were `r` in line 3 of the oracle's op.py"
-
-
-def changed(case: str, words: str = CHANGE, before: str = "") -> Record:
-    return failing(
-        case, message=f"wrong ({before}all outputs are as if {words})", failure={"details": {"fault": words}}
-    )
-
-
-def test_a_change_of_a_rule_that_several_cases_show_is_their_fault() -> None:
-    (cause,) = fold(
-        [changed("sampler/op:OP-1:a=1"), changed("sampler/op:OP-2:a=1"), *passing("sampler/op:OP-1:a=2")] * 1
-    )
-    assert cause.named == CHANGE
-    assert cause.message.endswith(f"as if {CHANGE})")
-
-
-def test_a_change_of_a_rule_that_one_of_several_cases_shows_is_chance() -> None:
-    records = [changed("sampler/op:OP-1:a=1", before="wrong from row 2 on; "), failing("sampler/op:OP-1:a=3")]
-    (cause,) = fold([*records, *passing("sampler/op:OP-1:a=2")])
-    assert (cause.named, cause.message) == ("", "wrong (wrong from row 2 on)")
-
-
-def test_a_change_of_a_rule_stays_where_its_case_alone_fails() -> None:
-    (cause,) = fold([changed("sampler/op:OP-1:a=1"), *passing("sampler/op:OP-1:a=2")])
-    assert cause.named == CHANGE
-
-
 def test_a_lost_write_is_one_cause_under_every_clause() -> None:
     records = [failing(f"{OP}:RRS-{n}:k={n}", "unwritten") for n in (1, 2, 3)]
     (cause,) = fold([*records, *passing(f"{OP}:RRS-4:k=1")])

@@ -1,0 +1,35 @@
+"""Changes of an op's rule that explain failing cases: which of them a cause names."""
+
+from __future__ import annotations
+
+from test_causes import failing, passing
+
+from verispec.report.causes import fold
+from verispec.run.record import Record
+
+CHANGE = "`min(r, 1.0)` were `r` in line 3 of the oracle's op.py"
+
+
+def changed(case: str, words: str = CHANGE, before: str = "") -> Record:
+    return failing(
+        case, message=f"wrong ({before}all outputs are as if {words})", failure={"details": {"fault": words}}
+    )
+
+
+def test_a_change_of_a_rule_that_several_cases_show_is_their_fault() -> None:
+    (cause,) = fold(
+        [changed("sampler/op:OP-1:a=1"), changed("sampler/op:OP-2:a=1"), *passing("sampler/op:OP-1:a=2")] * 1
+    )
+    assert cause.named == CHANGE
+    assert cause.message.endswith(f"as if {CHANGE})")
+
+
+def test_a_change_of_a_rule_that_one_of_several_cases_shows_is_chance() -> None:
+    records = [changed("sampler/op:OP-1:a=1", before="wrong from row 2 on; "), failing("sampler/op:OP-1:a=3")]
+    (cause,) = fold([*records, *passing("sampler/op:OP-1:a=2")])
+    assert (cause.named, cause.message) == ("", "wrong (wrong from row 2 on)")
+
+
+def test_a_change_of_a_rule_stays_where_its_case_alone_fails() -> None:
+    (cause,) = fold([changed("sampler/op:OP-1:a=1"), *passing("sampler/op:OP-1:a=2")])
+    assert cause.named == CHANGE
