@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +58,7 @@ def mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what explained a failure of one test explain none of another."""
     monkeypatch.setattr(_explained, "_found", {})
     monkeypatch.setattr(_explained, "_searched", defaultdict(float))
+    monkeypatch.setattr(_explained, "_fruitless", Counter())
 
 
 @pytest.fixture(autouse=True)

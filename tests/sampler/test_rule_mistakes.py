@@ -16,7 +16,7 @@ from verispec.cases.batches import random_batch
 from verispec.judge import Mismatch, OpUnderTest, _explained, explained
 from verispec.judge._compare import oracle_outputs
 from verispec.judge._compared import ComparedCall
-from verispec.judge._explained import AS_IF, MOST_CALLS, SEARCHING, in_rule, mistakes_of
+from verispec.judge._explained import AS_IF, FRUITLESS, MOST_CALLS, SEARCHING, in_rule, mistakes_of
 from verispec.judge._rule_mistakes import FOLDER, _module, _tree, of_rule
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler._rejection import greedy_arguments
@@ -100,6 +100,25 @@ def test_the_search_for_an_op_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(9):
         assert in_rule(compared) == []
     assert searched == [BLOCK] * 3
+
+
+def test_an_op_that_nothing_explains_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that fails every case costs little more than one that passes; what was found before is still tried."""
+    compared, tried = without_cap(1), []
+
+    def listed(call: ComparedCall) -> tuple[Any, ...]:
+        tried.append(call)
+        return ()
+
+    monkeypatch.setattr(_explained, "listed", listed)
+    for name in ("of_inputs", "of_rule"):
+        monkeypatch.setattr(_explained, name, lambda _: ())
+    for _ in range(FRUITLESS + 5):
+        assert mistakes_of(compared) == []
+    assert len(tried) == FRUITLESS
+    monkeypatch.undo()
+    monkeypatch.setitem(_explained._found, BLOCK, [each for each in of_rule(BLOCK) if each.words == CAP])
+    assert [mistake.words for mistake in mistakes_of(compared)] == [CAP]
 
 
 def test_a_mistake_that_only_right_calls_agree_with_explains_nothing() -> None:

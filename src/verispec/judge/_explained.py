@@ -7,7 +7,7 @@ call, whatever the engine does. Nothing here decides whether a case passes.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -33,6 +33,8 @@ SECONDS = 2.0
 """Processor time of the search for mistakes of one failure."""
 MOST = 3
 """Mistakes that a failure names at most; more of them explain nothing."""
+FRUITLESS = 20
+"""Failures of one op, in one process, for which every mistake is tried in vain; later ones try only what was found."""
 SEARCHING = 6.0
 """Processor time of one process for mistakes in the rule of one op; later failures try what was found."""
 FURTHER = 4
@@ -129,19 +131,25 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     numbers tell then; where there can be none, misread inputs are not tried. Mistakes in the rule of the op come last,
     but for those that explained another call of it.
     """
+    op = compared.contract.name
     if not _is_small(compared):
         return []
-    if known := _told_apart(compared, explaining(compared, _found.get(compared.contract.name, [])), least=FURTHER):
+    if known := _told_apart(compared, explaining(compared, _found.get(op, [])), least=FURTHER):
         return known
+    if _fruitless[op] == FRUITLESS:
+        return []
     end = time.process_time() + SECONDS
     found = explaining(compared, listed(compared), end)
     if not found or compared.otherwise:
         found += explaining(compared, of_inputs(compared), end)
     found = _told_apart(compared, found, end, least=int("seed" in compared.inputs))
     named = [mistake for mistake in found if mistake.is_listed] or found or in_rule(compared)
+    _fruitless[op] += not named
     return named if len(named) <= MOST else []
 
 
+_fruitless: Counter[str] = Counter()
+"""Failures of each op that no mistake explained."""
 _searched: dict[str, float] = defaultdict(float)
 """Processor time for each op."""
 _found: dict[str, list[Mistake]] = {}
