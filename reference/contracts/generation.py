@@ -3,6 +3,8 @@
 from verispec.reference.contracts._model import Clause, Contract
 
 _PAPER = "Leviathan et al. 2023 (arXiv 2211.17192)"
+STREAMED = "streamed tokens are not those of the result"
+"""Fault of clause GEN-52, which a case of any clause may meet."""
 
 CONTRACT = Contract(
     name="generation",
@@ -190,9 +192,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-31",
-            "Prompt log-probabilities come one per prompt token after the first, whatever is drafted and however the "
-            "prompt is cut into chunks.",
-            "vllm#53488",
+            "Prompt log-probabilities come one per prompt token after the first, whatever is drafted, however the "
+            "prompt is cut into chunks, and if it is read anew after a preemption.",
+            "vllm#53488, vllm#29071",
         ),
         Clause(
             "GEN-32",
@@ -311,6 +313,19 @@ CONTRACT = Contract(
             "Saxena 2023, Prompt Lookup Decoding; vllm#15348: suffixes of the minimum length alone; vllm 0.33.0 "
             "NgramProposer: the first place",
             keeps_text=True,
+        ),
+        Clause(
+            "GEN-51",
+            "A request has its own parameters and seed, and none of those of a request before it: in the call before, "
+            "or in its place of the batch.",
+            "vllm 0.33.0 InputBatch.remove_request",
+        ),
+        Clause(
+            "GEN-52",
+            "The tokens that a caller hears of while a request runs are those of its result, each once and in order; "
+            "none of them lies behind its end.",
+            "sglang#39826",
+            fault=STREAMED,
         ),
     ),
     returns="the tokens of each request",

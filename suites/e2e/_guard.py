@@ -20,6 +20,8 @@ from verispec.engines.protocol.generation import (
 from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch, copied_request, failed_call
+from verispec.reference.contracts.generation import STREAMED
+from verispec.run.record import FAULT
 
 Announce = Callable[[Sequence[tuple[Sequence[int], Sequence[int]]]], None]
 
@@ -131,16 +133,21 @@ def check_told(
             raise Mismatch(Failure(Kind.VALUE, f"on_emit named request {index} of {len(requests)}"))
         own = results[index].token_ids
         if requests[index].n == 1 and tuple(tokens) != own:
-            message = f"request {index} has the tokens {list(own)}, its caller was told {list(tokens)}"
-            raise Mismatch(Failure(Kind.VALUE, message))
+            raise _streamed(f"request {index} has the tokens {list(own)}, its caller was told {list(tokens)}")
         kinds, streamed = results[index].kinds, tuple(called[index])
         if requests[index].n == 1 and kinds and streamed and streamed != kinds:
-            message = f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
-            raise Mismatch(Failure(Kind.VALUE, message))
+            raise _streamed(
+                f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
+            )
     for index, (request, result) in enumerate(zip(requests, results, strict=False)):
         if told and index not in told and request.n == 1 and result.token_ids:
             message = f"request {index} has the tokens {list(result.token_ids)}, its caller was told nothing"
-            raise Mismatch(Failure(Kind.VALUE, message, details={"told": sorted(told)}))
+            raise _streamed(message, told=sorted(told))
+
+
+def _streamed(message: str, **details: Any) -> Mismatch:
+    """Return a failure of what is streamed, which is one fault whatever the case is about."""
+    return Mismatch(Failure(Kind.VALUE, message, details={FAULT: STREAMED, **details}))
 
 
 def check_known(results: Sequence[GenerationResult], vocab_size: int) -> None:

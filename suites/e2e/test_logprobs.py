@@ -116,6 +116,16 @@ def test_prompt_logprobs_are_the_models_own(load: Load, prompts: Any, draft: str
     check_prompts(generator, [GenerationRequest(prompts[1][:30], 1, temperature=0.6, prompt_logprobs=2)])
 
 
+@case("GEN-31", draft=METHODS, memory="one sequence", reach="a request with prompt_logprobs, and preemption")
+def test_prompt_logprobs_of_prompts_that_are_read_twice(load: Load, prompts: Any, draft: str) -> None:
+    """A prompt loses its blocks to the request before it while it is read, in three chunks, and is read anew."""
+    asked = [
+        GenerationRequest(prompt[:length], max_tokens=30, ignore_eos=True, prompt_logprobs=1)
+        for prompt, length in zip(prompts[1:5], (64, 60, 50, 62), strict=True)
+    ]
+    check_prompts(load(draft, "one sequence"), asked)
+
+
 @case("GEN-31", draft=METHODS[:2], prompts="long", reach="a request with prompt_logprobs")
 def test_prompt_logprobs_of_long_prompts(load: Load, prompts: Any, draft: str) -> None:
     """Prompts of 130 and 300 tokens beside one of 20; one request asks for 20 likely tokens of each row."""
