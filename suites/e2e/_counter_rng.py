@@ -172,7 +172,8 @@ class Definition:
     def _judge_step(self, place: int, drafted: int, accepted: int, what: str) -> None:
         known = self._proposed(place)
         wanted = min(self._most, self._request.max_tokens - place - 1) if known is None else len(known)
-        message = f"{what}: {drafted} drafts were verified, {wanted} follow from the text so far"
+        due = f"{wanted} follow from the text so far" if place else "none before the first token of an output"
+        message = f"{what}: {drafted} drafts were verified, {due}"
         if drafted < wanted and known:
             again = _repeated((*self._request.prompt_token_ids, *self._tokens[:place]))
             message += f", of which the last {f'{again} tokens occur' if again > 1 else 'token alone occurs'} before"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from verispec import fixtures
@@ -68,9 +69,11 @@ def check_following(asked: Sequence[GenerationRequest], results: Sequence[Genera
             try:
                 check_tokens(reference_model(TARGET), request, result, what)
             except Mismatch as mismatch:
-                require(not before, f"{what} has the text of request {before}: {mismatch.failure.message}")
-                raise
+                if not before:
+                    raise
+                message = f"{mismatch.failure.message}; request {before[-1]} has the same text"
+                raise Mismatch(replace(mismatch.failure, message=message)) from mismatch
             continue
         require(result.token_ids != plain, f"{what} has the greedy text, at a temperature of {request.temperature}")
-        same = [other for other in before if asked[other].seed != request.seed]
-        require(not same, f"{what} has a seed of {request.seed} and the text of request {same}, which has another one")
+        same = f"the text of request {before[-1]}, which has other parameters" if before else ""
+        require(not before, f"{what} has a seed of {request.seed} and {same}")
