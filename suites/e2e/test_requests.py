@@ -11,7 +11,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
 from verispec.reference.models import load_tokenizer
@@ -216,18 +216,21 @@ def test_every_number_of_samples_is_answered(load: Load, prompts: Any, seeds: st
 
     The last two have the seed 0, or all have seeds below -1, which alone may ask for any seed.
     """
+    check_samples(load(draft), prompts, [-10, -20, -30, -40, -50] if seeds else [3, 2, 1, 0, 0])
+
+
+@case("GEN-33", draft=METHODS[:2], sampler="request_state", check="places", reach="a request with n above 1")
+def test_samples_that_follow_each_other_in_two_places_differ(load: Load, prompts: Any, draft: str) -> None:
+    check_samples(load(draft, sampler="request_state", max_num_seqs=2), prompts, [3, 2, 1, 0, 0])
+
+
+def check_samples(generator: Generator, prompts: Any, seeds: Sequence[int]) -> None:
+    """Check that all samples of requests for one to four and for nine of them are there, and differ."""
     asked = [
-        GenerationRequest(
-            prompts[n][:8],
-            max_tokens=6,
-            ignore_eos=True,
-            temperature=2.0,
-            n=samples,
-            seed=-10 * (n + 1) if seeds else max(3 - n, 0),
-        )
+        GenerationRequest(prompts[n][:8], max_tokens=6, ignore_eos=True, temperature=2.0, n=samples, seed=seeds[n])
         for n, samples in enumerate((1, 2, 3, 4, 9))
     ]
-    for request, result in zip(asked, load(draft).generate(asked), strict=True):
+    for request, result in zip(asked, generator.generate(asked), strict=True):
         samples = (result, *result.samples)
         texts = {sample.token_ids for sample in samples}
         what = f"a request of {request.n} samples"
