@@ -33,3 +33,12 @@ def test_a_change_of_a_rule_that_one_of_several_cases_shows_is_chance() -> None:
 def test_a_change_of_a_rule_stays_where_its_case_alone_fails() -> None:
     (cause,) = fold([changed("sampler/op:OP-1:a=1"), *passing("sampler/op:OP-1:a=2")])
     assert cause.named == CHANGE
+
+
+def test_a_change_of_a_rule_that_few_of_the_failing_cases_show_is_not_their_fault() -> None:
+    """It may give the outputs of special calls alone, such as requests of one token."""
+    shown = [changed(f"sampler/op:OP-1:a={n}") for n in range(2)]
+    for others, named in ((2, CHANGE), (3, "")):
+        rest = [failing(f"sampler/op:OP-2:b={n}", message="wrong") for n in range(others)]
+        causes = fold([*shown, *rest, *passing("sampler/op:OP-1:a=9"), *passing("sampler/op:OP-3:c=1")])
+        assert {cause.named for cause in causes if cause.clause == "OP-1"} == {named}

@@ -62,7 +62,7 @@ def rule_of(record: Record) -> str:
 
 def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """Group all failing records by cause, in the order of a report."""
-    records = list(_without_lone_changes(records))
+    records = list(_without_rare_changes(records))
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
@@ -85,15 +85,19 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     return tuple(_told_apart(sorted(shared(complete), key=_rank)))
 
 
-def _without_lone_changes(records: Sequence[Record]) -> Iterator[Record]:
-    """Yield the records, without a change of a rule that explains one of several failing cases of its op.
+def _without_rare_changes(records: Sequence[Record]) -> Iterator[Record]:
+    """Yield the records, without a change of a rule that explains few of the failing cases of its op.
 
-    There are many changes, so that one may agree with a case by chance.
+    There are many changes, so that one may agree with a case by chance, or in special calls alone. One that is the
+    fault explains nearly all cases.
     """
     wrong = Counter(r.case.subject for r in records if r.failed and r.kind in EXPLAINED)
     changes = Counter((r.case.subject, _fault(r)) for r in records if r.failed and OF_RULE in _fault(r))
+    rare = {
+        (op, change) for (op, change), count in changes.items() if 2 * count < wrong[op] or (count == 1 < wrong[op])
+    }
     for record in records:
-        if changes[record.case.subject, _fault(record)] != 1 or wrong[record.case.subject] == 1:
+        if (record.case.subject, _fault(record)) not in rare:
             yield record
             continue
         text, remark = without_remark(record.message)
