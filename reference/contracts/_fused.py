@@ -90,7 +90,7 @@ SAMPLING = (
 
 def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
     """Return the clauses that both sampled ops share, numbered from `start`."""
-    texts = (
+    texts: tuple[tuple[str, ...], ...] = (
         (
             (
                 f"Where all drafts were accepted the token is drawn from p of the bonus row: {CANDIDATES}. The first "
@@ -130,10 +130,14 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
                 "num_rejected the drafts less num_accepted."
             ),
             "contract: nothing is left for another kernel to fill",
+            "num_sampled",
+            "num_rejected",
         ),
         (
             "next_token is the last emitted token and next_row the row that it was drawn from.",
             "eagle_prepare_next_token_padded; eagle_prepare_inputs_padded",
+            "next_token",
+            "next_row",
         ),
         (
             "If the residual has no mass, by rounding or by NaN in the draft's row, the token is drawn from p.",
@@ -165,4 +169,7 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
             "contract: requests are independent",
         ),
     )
-    return tuple(Clause(f"{prefix}-{n}", text, source) for n, (text, source) in enumerate(texts, start))
+    return tuple(
+        Clause(f"{prefix}-{n}", text, source, outputs=tuple(outputs))
+        for n, (text, source, *outputs) in enumerate(texts, start)
+    )

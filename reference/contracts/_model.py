@@ -214,6 +214,7 @@ class Clause:
         forbids: kind of failure that the clause forbids, such as "unwritten". Reports show this clause for such a
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
+        outputs: outputs whose values the clause decides. Reports show this clause where they are wrong in most cases.
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
         keeps_text: True if drafts alone are worse, or counted wrongly, where the clause is broken: each is verified.
         origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
@@ -229,6 +230,7 @@ class Clause:
     harmless: str = ""
     forbids: str = ""
     fault: str = ""
+    outputs: tuple[str, ...] = ()
     effect: str = ""
     keeps_text: bool = False
     origin: Origin | None = None
@@ -307,6 +309,9 @@ class Contract:
         ids = [c.id for c in self.clauses]
         if len(ids) != len(set(ids)) or len({i.partition("-")[0] for i in ids}) > 1:
             raise ValueError(f"{self.name}: clause ids must be unique and share one prefix, got {ids}")
+        decided = {output for clause in self.clauses for output in clause.outputs}
+        if unknown := decided - {tensor.name for tensor in self.outputs}:
+            raise ValueError(f"{self.name}: clauses decide the unknown outputs {sorted(unknown)}")
         scalars = {p.name for p in self.params if isinstance(p, Scalar)}
         for tensor in self.tensors:
             for axis in tensor.shape:

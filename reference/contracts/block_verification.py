@@ -53,6 +53,7 @@ CONTRACT = Contract(
             "The longest prefix with u <= h is accepted, even if shorter ones fail; u is the acceptance sample at the "
             "position and step of the prefix's last row.",
             f"{BLOCK_PAPER}; vllm-ascend#7808",
+            outputs=("num_accepted",),
         ),
         Clause(
             "BLK-5",
@@ -77,12 +78,14 @@ CONTRACT = Contract(
             "Accepted draft tokens are stored at the positions of their steps; later positions are undefined until "
             "resampling, except for the argmax of BLK-7.",
             _KERNEL,
+            outputs=("sampled",),
         ),
         Clause(
             "BLK-9",
             "If a draft token is rejected, target_logsumexp and draft_logsumexp are those of its row, and "
             "log_prefix_ratio is that of the accepted tokens before it (0 for none).",
             _KERNEL,
+            outputs=("target_logsumexp", "draft_logsumexp", "log_prefix_ratio"),
         ),
         Clause(
             "BLK-10",

@@ -79,35 +79,51 @@ CONTRACT = Contract(
             "Candidate c of entry c // topk = 0 is a child of the root; any other is a child of the node whose "
             "candidate is parent_list[c // topk].",
             _SGLANG,
+            outputs=("retrieve_next_token", "positions", "tree_mask"),
         ),
         Clause(
             "BDT-2",
             "retrieve_next_token of a node is its child with the lowest number; a node without children keeps -1.",
             _SGLANG,
+            outputs=("retrieve_next_token",),
         ),
         Clause(
             "BDT-3",
             "retrieve_next_sibling of a node is the next higher child of the same parent; the last child keeps -1.",
             _SGLANG,
+            outputs=("retrieve_next_sibling",),
         ),
-        Clause("BDT-4", "retrieve_index of node i of request b is b * D + i.", _SGLANG),
+        Clause(
+            "BDT-4",
+            "retrieve_index of node i of request b is b * D + i.",
+            _SGLANG,
+            outputs=("retrieve_index",),
+        ),
         Clause(
             "BDT-5",
             "The position of a node is the request's verified_seq_len plus its depth, which is 0 for the root.",
             _SGLANG,
+            outputs=("positions",),
         ),
         Clause(
             "BDT-6",
             "A node attends to the root, to its ancestors and to itself, and to no other node of the tree.",
             _SGLANG,
+            outputs=("tree_mask",),
         ),
         Clause(
             "BDT-7",
             "In mode 0 a row has verified_seq_len + D columns, those of the text keep their value, and the rows of a "
             "request follow those of all requests before it. In any mode what follows the last row keeps its value.",
             _SGLANG,
+            outputs=("tree_mask",),
         ),
-        Clause("BDT-8", "In mode 1 a row has D columns, whatever the length of the text.", _SGLANG),
+        Clause(
+            "BDT-8",
+            "In mode 1 a row has D columns, whatever the length of the text.",
+            _SGLANG,
+            outputs=("tree_mask",),
+        ),
         Clause("BDT-9", "A tree of the root alone has one row, no links, and the root's position.", _SGLANG),
         Clause(
             "BDT-10",

@@ -99,30 +99,45 @@ CONTRACT = Contract(
             "The first slots hold the target tokens up to query_end_loc[b], without the first one with "
             "shift_input_ids.",
             _VLLM,
+            outputs=("out_input_ids_ptr",),
         ),
-        Clause("CEE-3", "The next slot holds the request's bonus token.", _VLLM),
-        Clause("CEE-4", "The next P - 1 slots hold the mask token, and the mask marks exactly these slots.", _VLLM),
+        Clause(
+            "CEE-3",
+            "The next slot holds the request's bonus token.",
+            _VLLM,
+            outputs=("out_input_ids_ptr",),
+        ),
+        Clause(
+            "CEE-4",
+            "The next P - 1 slots hold the mask token, and the mask marks exactly these slots.",
+            _VLLM,
+            outputs=("out_is_masked_token_mask_ptr",),
+        ),
         Clause(
             "CEE-5",
             "One slot per rejected token follows, with the padding token and position 0; the rejected mask marks "
             "exactly these slots.",
             _VLLM,
+            outputs=("out_is_rejected_token_mask_ptr",),
         ),
         Clause(
             "CEE-6",
             "Positions increase by 1 from the request's first target position, shifted or not.",
             _VLLM,
+            outputs=("out_positions_ptr",),
         ),
         Clause(
             "CEE-7",
             "new_token_indices holds the slots of each request's bonus and mask tokens in order, P per request.",
             _VLLM,
+            outputs=("out_new_token_indices_ptr",),
         ),
         Clause(
             "CEE-8",
             "With shift_input_ids the hidden-state mapping maps target token j of a request to its j-th slot, rejected "
             "tokens included; otherwise it keeps its value.",
             _VLLM,
+            outputs=("out_hidden_state_mapping_ptr",),
         ),
         Clause("CEE-9", "Slots past the last request keep their value; an empty batch is a no-op.", _VLLM),
         Clause("CEE-10", "A request may have any number of tokens, whatever the tile.", f"{_VLLM}; vllm-ascend#4441"),

@@ -64,12 +64,23 @@ CONTRACT = Contract(
     effect="the drafter continues from a wrong row, and its drafts are worse",
     keeps_text=True,
     clauses=(
-        Clause("EPI-1", "A request with n > 0 draft tokens has n + 1 - valid rejected tokens.", _VLLM),
-        Clause("EPI-2", "A request without draft tokens has no rejected token, whatever its valid count.", _VLLM),
+        Clause(
+            "EPI-1",
+            "A request with n > 0 draft tokens has n + 1 - valid rejected tokens.",
+            _VLLM,
+            outputs=("num_rejected_tokens_gpu_ptr",),
+        ),
+        Clause(
+            "EPI-2",
+            "A request without draft tokens has no rejected token, whatever its valid count.",
+            _VLLM,
+            outputs=("num_rejected_tokens_gpu_ptr",),
+        ),
         Clause(
             "EPI-3",
             "The index to sample from is query_start_loc[b + 1] - 1 minus the number of rejected tokens.",
             _VLLM,
+            outputs=("token_indices_to_sample_ptr",),
         ),
         Clause(
             "EPI-4",

@@ -50,7 +50,12 @@ CONTRACT = Contract(
     effect="the drafter writes to wrong slots of its KV cache, and its drafts are worse",
     keeps_text=True,
     clauses=(
-        Clause("ESM-1", "The next position is the position plus 1.", _VLLM),
+        Clause(
+            "ESM-1",
+            "The next position is the position plus 1.",
+            _VLLM,
+            outputs=("out_clamped_positions_ptr",),
+        ),
         Clause(
             "ESM-2",
             "A next position of max_model_len or above becomes position 0, slot PAD_ID and sequence length 1.",
@@ -60,8 +65,14 @@ CONTRACT = Contract(
             "ESM-3",
             "The slot is block_table[b, next // block_size] * block_size + next % block_size.",
             _VLLM,
+            outputs=("out_slot_mapping_ptr",),
         ),
-        Clause("ESM-4", "The sequence length grows by 1 and never exceeds max_model_len.", _VLLM),
+        Clause(
+            "ESM-4",
+            "The sequence length grows by 1 and never exceeds max_model_len.",
+            _VLLM,
+            outputs=("seq_lens_ptr",),
+        ),
         Clause(
             "ESM-5",
             "Rows of the slot mapping from batch_size to its end receive PAD_ID; no other output is written there.",

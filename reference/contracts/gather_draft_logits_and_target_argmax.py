@@ -49,12 +49,14 @@ CONTRACT = Contract(
             "At temperature 0, entry g of local_max and local_argmax is the maximum of block g, ids g * BLOCK_SIZE to "
             "(g + 1) * BLOCK_SIZE - 1, and its lowest id, for every block with a column.",
             _STATS,
+            outputs=("local_max", "local_argmax"),
         ),
         Clause(
             "GDL-2",
             "At any other temperature, gathered_draft_logits receives draft_logits[state, step], up to its number of "
             "columns.",
             _STATS,
+            outputs=("gathered_draft_logits",),
         ),
         Clause(
             "GDL-3",

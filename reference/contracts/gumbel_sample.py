@@ -55,6 +55,7 @@ CONTRACT = Contract(
             "The token is the argmax of logits / temperature + g, with one Gumbel sample g per vocabulary entry from "
             "the row's seed, position and step.",
             f"Gumbel-max trick; {_VLLM}",
+            outputs=("sampled",),
         ),
         Clause("GUM-2", "At temperature 0 the token is the argmax of the logits.", _VLLM),
         Clause("GUM-3", "Of equal scores the lowest id wins.", "contract: one rule for ties"),
@@ -68,6 +69,7 @@ CONTRACT = Contract(
             "The cache receives the logits before temperature at [state, step, 0 to V - 1], and the token is sampled "
             "from the logits rounded to the cache's dtype.",
             f"{_VLLM}; deepseek-ai/DeepSpec#48",
+            outputs=("logits_cache",),
         ),
         Clause("GUM-6", "A padding row writes neither a token nor logits.", "vllm#47066"),
         Clause(

@@ -26,12 +26,18 @@ CONTRACT = Contract(
             "ties; the first rejected position receives the argmax.",
             _KERNEL,
         ),
-        Clause("PRJ-4", "num_accepted counts the draft tokens before the first rejected one.", PAPER),
+        Clause(
+            "PRJ-4",
+            "num_accepted counts the draft tokens before the first rejected one.",
+            PAPER,
+            outputs=("num_accepted",),
+        ),
         Clause(
             "PRJ-5",
             "Accepted draft tokens are stored at the positions of their steps; no other position is written, except "
             "for the argmax of PRJ-3.",
             _KERNEL,
+            outputs=("sampled",),
         ),
         Clause(
             "PRJ-6",
@@ -44,6 +50,7 @@ CONTRACT = Contract(
             "If p/q rejects a draft token, target_logsumexp and draft_logsumexp are the log-sum-exps of its target row "
             "and of its tempered draft row (0 for one-hot drafts).",
             _KERNEL,
+            outputs=("target_logsumexp", "draft_logsumexp"),
         ),
         Clause(
             "PRJ-8",

@@ -48,6 +48,7 @@ CONTRACT = Contract(
             "After a rejection the token is sampled from norm(max(p - q, 0)) of the rejected row and follows the "
             "accepted draft tokens.",
             PAPER,
+            outputs=("sampled",),
         ),
         Clause("RSR-2", "If all draft tokens were accepted, the token is sampled from p of the bonus row.", PAPER),
         Clause(
@@ -76,7 +77,12 @@ CONTRACT = Contract(
             "At temperature 0 the bonus token is the argmax, and the argmax at a rejected position stays.",
             _KERNEL,
         ),
-        Clause("RSR-8", "num_sampled is num_accepted plus 1.", _KERNEL),
+        Clause(
+            "RSR-8",
+            "num_sampled is num_accepted plus 1.",
+            _KERNEL,
+            outputs=("num_sampled",),
+        ),
         Clause(
             "RSR-9",
             "The sample uses draw 0 at the rejected row's position and step, apart from the samples of draft tokens "

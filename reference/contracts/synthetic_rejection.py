@@ -32,6 +32,7 @@ CONTRACT = Contract(
             "A draft token is accepted exactly if u < acceptance_rates[step], with u the acceptance sample of the "
             "request's seed, position and step; NaN rejects.",
             f"{_KERNEL}; vllm#41035",
+            outputs=("sampled",),
         ),
         Clause("SYN-2", "The rates are conditional: given that the step before was accepted.", "vllm#40662"),
         Clause("SYN-3", "The first rejected position receives the target's token and ends the request.", _KERNEL),
@@ -42,6 +43,7 @@ CONTRACT = Contract(
             "SYN-5",
             "num_sampled is the number of accepted draft tokens plus one; later positions keep their value.",
             _KERNEL,
+            outputs=("num_sampled",),
         ),
         Clause("SYN-6", "A padding token, below 0, is rejected and never emitted.", "vllm#46533"),
         Clause(

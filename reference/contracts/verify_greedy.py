@@ -12,7 +12,12 @@ CONTRACT = Contract(
     params=(*OUTPUTS, TARGET, *ROWS),
     effect="a greedy request emits other tokens than the target's own",
     clauses=(
-        Clause("VGR-1", "A draft is accepted exactly while it is the argmax of its row.", f"{PAPER}, temperature 0"),
+        Clause(
+            "VGR-1",
+            "A draft is accepted exactly while it is the argmax of its row.",
+            f"{PAPER}, temperature 0",
+            outputs=("sampled",),
+        ),
         Clause("VGR-2", "Of equal maxima the lowest id is the argmax.", "contract: one rule for ties"),
         Clause(
             "VGR-3",
@@ -24,11 +29,13 @@ CONTRACT = Contract(
             "VGR-5",
             "num_sampled is num_accepted plus 1, and num_rejected the drafts less num_accepted.",
             "eagle_prepare_inputs_padded",
+            outputs=("num_sampled", "num_rejected"),
         ),
         Clause(
             "VGR-6",
             "next_token is the last emitted token and next_row the row that it is the argmax of.",
             "eagle_prepare_next_token_padded; eagle_prepare_inputs_padded",
+            outputs=("next_token", "next_row"),
         ),
         Clause(
             "VGR-7",

@@ -28,12 +28,21 @@ CONTRACT = Contract(
             "From the root on, the walk goes to the child whose token is the target's argmax at the node, which is "
             "accepted; accept_index holds the places of the path, root first.",
             _SGLANG,
+            outputs=("accept_index",),
         ),
         Clause("VTG-2", "A node without such a child ends the walk, and its argmax is emitted.", _SGLANG),
         Clause(
-            "VTG-3", "predicts holds the argmax at the place of every node of the path, the last included.", _SGLANG
+            "VTG-3",
+            "predicts holds the argmax at the place of every node of the path, the last included.",
+            _SGLANG,
+            outputs=("predicts",),
         ),
-        Clause("VTG-4", "accept_token_num is the number of nodes of the path after the root.", _SGLANG),
+        Clause(
+            "VTG-4",
+            "accept_token_num is the number of nodes of the path after the root.",
+            _SGLANG,
+            outputs=("accept_token_num",),
+        ),
         Clause(
             "VTG-5",
             "predicts of other nodes and accept_index past the path keep their value.",

@@ -377,8 +377,9 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
 
     Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. A
     clause without a failure of this kind does not stand for one that has some. One that leaves every text as it is does
-    not stand for one on texts. If nearly every case fails, take the first and most basic clause. Otherwise take the
-    clause with the highest failure rate, and of equals the one with the fewest cases.
+    not stand for one on texts. If nearly every case fails, take the first and most basic clause, of those that decide
+    the wrong output if there is one. Otherwise take the clause with the highest failure rate; of equals one that
+    decides the wrong output, and the one with the fewest cases.
     """
     cases = Counter(r.case.clause for r in judged)
     is_one_op = len({r.case.subject for r in group}) == 1
@@ -386,9 +387,16 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
     own = [r for r in own if r.kind == kind] or own
     failing = Counter(r.case.clause for r in [r for r in own if not keeps_text(r)] or own)
     speaking = [c for c in failing if _forbids(c) == kind]
+    deciding = _deciding(failing, own)
     if speaking or 2 * len(group) > len(judged):
-        return min(speaking or failing, key=_clause_order)
-    return min(failing, key=lambda c: (-failing[c] / cases[c], cases[c], _clause_order(c)))
+        return min(speaking or deciding or failing, key=_clause_order)
+    return min(failing, key=lambda c: (-failing[c] / cases[c], c not in deciding, cases[c], _clause_order(c)))
+
+
+def _deciding(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
+    """Return those of `clauses` that decide the output that is wrong in most cases of a group."""
+    ((output, _),) = Counter(str(r.failure.get("output", "")) for r in group).most_common(1)
+    return [name for name in clauses if (clause := clause_of(name)) and output in clause.outputs]
 
 
 def _forbids(name: str) -> str:
