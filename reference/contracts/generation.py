@@ -267,7 +267,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-44",
             "With a draft tree the text is the target's own, and that of a sampled request follows its distribution: "
-            "no token depends on a branch that was not accepted. A step lacks nodes only where they do not fit.",
+            "each node has the position of its depth, and no token depends on a branch that was not accepted. A step "
+            "lacks nodes only where they do not fit.",
             "Miao et al. 2023 (arXiv 2305.09781); vllm speculative_token_tree",
         ),
         Clause(

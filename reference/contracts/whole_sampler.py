@@ -170,7 +170,8 @@ CONTRACT = Contract(
         Clause(
             "WS-26",
             "In synthetic mode a request's own random numbers decide: draft j is accepted while its number is below "
-            "the conditional rate of position j, and the next token is drawn from, or is the argmax of, its own row.",
+            "the conditional rate of position j, and the next token is drawn from its own row, at the temperature and "
+            "within the limits of the request, or is the row's argmax.",
             f"{_VLLM}; vllm#41035",
         ),
     ),

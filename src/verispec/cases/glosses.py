@@ -39,6 +39,10 @@ GLOSSES: dict[str, Gloss] = {
         "LoRA adapters of the requests in a batch",
         {"several": "each has one of two", "several and none": "some have one of two, others none"},
     ),
+    "after": Gloss(
+        "what a request follows",
+        {"a call": "another call of the engine", "a request": "one that had its place of the batch before"},
+    ),
     "agree": Gloss("share of the nodes whose argmax is the token of one of their children"),
     "at": Gloss("place of the tested value, such as a position of the draft or a tensor"),
     "axis": Gloss(
