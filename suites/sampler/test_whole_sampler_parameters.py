@@ -376,6 +376,10 @@ def check_log_probabilities(
         ]
         answer = sampler.process_and_verify(replace(step.batch, synthetic_rates=rates), contexts, mode)
         for b, (tokens, entries) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
+            asked = contexts[b].params.logprobs
+            if len(entries) != (wanted := 0 if asked is None else len(tokens)):
+                message = f"request {b}, with logprobs={asked}, has {len(entries)} log-probabilities, expected {wanted}"
+                raise Mismatch(Failure(Kind.VALUE, message))
             for j, (token, entry) in enumerate(zip(tokens, entries, strict=False)):
                 check_entry(exact_row(step, b, j, mode), token, entry, contexts[b], f"request {b}, token {j}")
             accepted += len(entries) > 1

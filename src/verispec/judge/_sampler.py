@@ -119,7 +119,7 @@ class SamplerUnderTest:
 
         Raises:
             Mismatch: the sampler raised, or changed the batch.
-            ProtocolError: the answer has another number of tokens or log-probabilities, or another type.
+            ProtocolError: the answer has another number of requests, or another type.
             UnsupportedCall: the sampler has no such method, or lacks one of the processors.
         """
         method = require_method(

@@ -371,21 +371,21 @@ def require_processed(
     Args:
         answer: the engine's answer.
         batch: the sampled batch.
-        contexts: one per request; a request without log-probabilities has no entries.
+        contexts: one per request.
         where: the call, for messages.
 
     Raises:
-        ProtocolError: V-ENG-PROTOCOL, a log-probability is missing, the answer or an entry has another type, or
-            `require_tokens` rejects the tokens.
+        ProtocolError: V-ENG-PROTOCOL, there is another number of lists than of requests, the answer or an entry has
+            another type, or `require_tokens` rejects the tokens.
     """
     if not isinstance(answer, ProcessedTokens):
         raise ProtocolError(f"{CODE} {where}: expected a verispec.engines.ProcessedTokens, got {_shown(answer)}")
     tokens = require_tokens(answer.tokens, batch, f"{where}.tokens")
-    wanted = [0 if context.params.logprobs is None else len(row) for context, row in zip(contexts, tokens, strict=True)]
     rows = [list(row) for row in answer.logprobs]
-    if [len(row) for row in rows] != wanted:
-        got = [len(row) for row in rows]
-        raise ProtocolError(f"{CODE} {where}.logprobs: expected {wanted} entries per request, got {got}")
+    if len(rows) != len(contexts):
+        raise ProtocolError(
+            f"{CODE} {where}.logprobs: expected {len(contexts)} lists, one per request, got {len(rows)}"
+        )
     strangers = [entry for row in rows for entry in row if not isinstance(entry, TokenLogprobs)]
     if strangers:
         raise ProtocolError(f"{CODE} {where}.logprobs: expected TokenLogprobs, got {_shown(strangers[0])}")
