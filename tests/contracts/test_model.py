@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,11 @@ def test_a_malformed_clause_is_refused(id_: str, text: str) -> None:
 def test_clause_ids_are_unique_and_share_a_prefix(ids: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="clause ids"):
         contract(OUT, clauses=tuple(Clause(i, "It holds.", "here") for i in ids))
+
+
+def test_a_clause_decides_outputs_of_its_own_op() -> None:
+    with pytest.raises(ValueError, match="unknown outputs \\['x'\\]"):
+        contract(OUT, Tensor("x", ("B",), ("int32",), ""), clauses=(replace(CLAUSE, outputs=("out", "x")),))
 
 
 @pytest.mark.parametrize("name", contracts.names())

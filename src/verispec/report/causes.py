@@ -19,9 +19,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
 from verispec.errors import without_remark
+from verispec.reference import contracts
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap
 from verispec.report.separation import common, separation
@@ -114,15 +116,22 @@ def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
         yield replace(cause, twin=cause.case.split(":", 2)[-1]) if headlines[cause.headline] > 1 else cause
 
 
-def _rank(cause: Cause) -> tuple[bool, int, int, bool, int, str]:
+def _rank(cause: Cause) -> tuple[bool, int, int, bool, bool, int, str]:
     """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for.
 
-    An op's own clause says more than one of every op, and comes before it.
+    An op's own clause says more than one of every op, and comes before it. So does an op's before that of a sampler or
+    a generation, which may fail because of the op.
     """
     severity = SEVERITIES.index(cause.severity) if cause.severity else 0
     explained = len(cause.cases) + len(cause.consequences)
     is_general = cause.clause.startswith(EVERY_OP)
-    return cause.level != "error", severity, _harm(cause.kind), is_general, -explained, cause.case
+    is_composed = not _ops().issuperset(cause.subjects)
+    return cause.level != "error", severity, _harm(cause.kind), is_general, is_composed, -explained, cause.case
+
+
+@cache
+def _ops() -> frozenset[str]:
+    return frozenset(name for name in contracts.names() if contracts.load(name).params)
 
 
 def _harm(kind: str) -> int:
