@@ -131,7 +131,8 @@ def _rank(cause: Cause) -> tuple[bool, int, int, bool, bool, int, str]:
 
 @cache
 def _ops() -> frozenset[str]:
-    return frozenset(name for name in contracts.names() if contracts.load(name).params)
+    composed = ("sampler", "generation", "serving")
+    return frozenset(name for name in contracts.names() if contracts.load(name).family not in composed)
 
 
 def _harm(kind: str) -> int:
