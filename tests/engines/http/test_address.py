@@ -13,6 +13,7 @@ import pytest
 
 from verispec import exits, fixtures
 from verispec.engines import GenerationRequest, Unsupported, UnsupportedCall
+from verispec.engines.adapters.http import lifeline
 from verispec.engines.adapters.http.address import Address
 from verispec.engines.adapters.http.client import Client, ServerFault
 from verispec.engines.adapters.http.engine import HttpEngine, metrics_of
@@ -143,7 +144,10 @@ def test_a_text_server_needs_a_checkpoint() -> None:
     ],
     ids=lambda value: "" if callable(value) else str(value)[:20],
 )
-def test_a_servers_fault_fails_the_case(answer: bytes | Callable[[socket.socket], None], code: str) -> None:
+def test_a_servers_fault_fails_the_case(
+    answer: bytes | Callable[[socket.socket], None], code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lifeline, "RESTART", 0.2)
     with answering(MODELS, answer) as address:
         server = HttpServer(Address.parse(f"{address}?timeout=0.3"))
         with pytest.raises(ServerFault, match=code):
