@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from verispec.engines import GenerationRequest, LoadOptions
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
+from verispec.reference.runners import ranks
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.ranks import CPU, GPU, RankedRunner
@@ -156,7 +157,10 @@ def test_faults_of_sampling_and_of_ties_need_both(fault: str, tiny: dict[str, Pa
         ("RaisesAtStep", "V-RANK-FAILED", "rank 1 failed: out of memory on this rank"),
     ],
 )
-def test_a_rank_that_fails_ends_the_others(fault: str, code: str, said: str, tiny: dict[str, Path]) -> None:
+def test_a_rank_that_fails_ends_the_others(
+    fault: str, code: str, said: str, tiny: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "GRACE", 1.0)
     ranked = RankedRunner(tiny["target"], options(tiny), f"rank_mutants:{fault}")
     for _ in range(2):
         with pytest.raises(VerispecError) as caught:
