@@ -44,6 +44,10 @@ CRAMPED: Mapping[str, Any] = {
 
 The budget of a step cuts prompts to chunks, and the drafts of eight requests.
 """
+ONE_SEQUENCE: Mapping[str, Any] = {
+    "block_size": 32, "num_blocks": 3, "max_num_seqs": 2, "max_num_batched_tokens": 16, "max_model_len": 64
+}  # fmt: skip
+"""Two usable blocks hold one text. The request beside it loses its block while its prompt is read, in parts."""
 APART = (
     {"min tokens", "stop strings"},  # Engines may look for stop strings before min_tokens or not.
     {"samples", "abort"},  # A caller may abort the samples together.

@@ -12,6 +12,7 @@ from verispec.cases import case
 from verispec.suites.e2e._pairs import (
     ADAPTERS,
     CRAMPED,
+    ONE_SEQUENCE,
     Models,
     check_result,
     lookup_numbers,
@@ -25,6 +26,12 @@ MEMORY: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "ample": ("draft_model k=3", "itself", {}),
     "cramped": ("draft_model k=3", "another", dict(CRAMPED)),
     "cramped slots": ("ngram k=3", None, {**CRAMPED, "sampler": "request_state", "logprobs_mode": "processed"}),
+    "one sequence": ("draft_model k=3", "another", dict(ONE_SEQUENCE)),
+    "one sequence, slots": (
+        "ngram k=3",
+        None,
+        {**ONE_SEQUENCE, "max_num_batched_tokens": 6, "sampler": "request_state"},
+    ),
 }
 """Drafter, its model and options by memory: the target drafts for itself, or requests lose drafts and blocks."""
 CLAUSES = {

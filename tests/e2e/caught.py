@@ -513,7 +513,11 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "successor_mutants:seeds_stay": ["successors:GEN-51:sampler=flat;draft=none;after=a call"],
     "successor_mutants:last_token_twice": ["streams:GEN-52:draft=none"],
-    "successor_mutants:prompt_rows_after_preemption": ["logprobs:GEN-31:draft=none;memory=one sequence"],
+    "successor_mutants:prompt_rows_after_preemption": [
+        "logprobs:GEN-31:draft=none;memory=one sequence",
+        "pairs:GEN-31:memory=one sequence;target=tiny;feature=prompt logprobs",
+        "pairs:GEN-31:memory=one sequence, slots;target=tiny;feature=prompt logprobs",
+    ],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:places_of_the_level": [
