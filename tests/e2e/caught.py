@@ -508,10 +508,10 @@ CAUGHT: dict[str, list[str]] = {
     "synthetic_mutants:last_rates": ["synthetic_steps:GEN-27:target=long;draft=draft_model k=4;batch=of other sizes"],
     "synthetic_mutants:numbers_of_two_steps": ["synthetic_steps:GEN-27:target=long;draft=ngram k=3;check=repeats"],
     "successor_mutants:slots_stay": [
-        "successors:GEN-51:sampler=request_state;draft=none;after=a call",
+        "successors:GEN-51:sampler=request_state;draft=none;parameter=top-k;after=a call",
         "requests:GEN-33:draft=none;sampler=request_state;check=places",
     ],
-    "successor_mutants:seeds_stay": ["successors:GEN-51:sampler=flat;draft=none;after=a call"],
+    "successor_mutants:seeds_stay": ["successors:GEN-51:sampler=flat;draft=none;parameter=seed and temperature;after=a call"],
     "successor_mutants:last_token_twice": ["streams:GEN-52:draft=none"],
     "successor_mutants:prompt_rows_after_preemption": [
         "logprobs:GEN-31:draft=none;memory=one sequence",
