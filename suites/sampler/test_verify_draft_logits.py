@@ -10,6 +10,7 @@ from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, random_requests, select_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
     DROPPING,
     EVERY_LIMIT,
@@ -145,6 +146,13 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 @case("VDL-4", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, drafted(seed, "ragged", vocab))
+
+
+@case("VDL-4", check=_ends.AT_ENDS, vocab=_ends.VOCABS, limited=["no", "yes"], reach=_ends.REACH)
+def test_an_id_at_an_end_is_drawn(op: OpUnderTest, seed: int, vocab: int, limited: str) -> None:
+    """Drafts are rejected, then accepted; the limits keep the token."""
+    for requests in _ends.both_fates(seed, vocab, draft=True, temperature=0.7):
+        verify(op, requests, **(limits(requests, 5, 0.9) if limited == "yes" else {}))
 
 
 @case("VDL-4", check="a long request among short ones", vocab=151_936, reach=REACH)
