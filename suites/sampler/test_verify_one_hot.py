@@ -14,12 +14,15 @@ from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
     DROPPING,
     EVERY_LIMIT,
+    INSIDE,
+    INSIDE_K,
     OFFSETS,
     REACH,
     adjacent,
     adjacent_ties,
     cluster,
     draft_at_limit,
+    draft_inside,
     equal_pairs,
     heavy_end,
     limits,
@@ -77,6 +80,15 @@ def test_a_rejected_favourite(op: OpUnderTest, seed: int, vocab: int) -> None:
     for row in range(len(requests.target_logits) - 1):
         requests.target_logits[row, requests.draft_sampled[row + 1]] = 4.0 + np.log(vocab)
     verify(op, requests)
+
+
+@case("VOH-2", check=INSIDE, k=INSIDE_K, p=[None, "0.9"], reach="top-k and top-p of a request")
+def test_drawn_without_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+    """Kept tokens before the rejected draft and behind it are drawn alike. Then top-p alone keeps it."""
+    requests = draft_inside(one_hot(seed, "wide", 4100, temperature=1.0), int(k))
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    if p is not None:
+        verify(op, requests, **limits(requests, p=float(p)))
 
 
 @case("VOH-2", check=list(DROPPING), reach="top-p of a request")
