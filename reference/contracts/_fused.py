@@ -95,7 +95,7 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
             (
                 f"Where all drafts were accepted the token is drawn from p of the bonus row: {CANDIDATES}. The first "
                 f"candidate that the limits keep is the token; after {TRIALS} it is drawn from p, with the number of "
-                f"trial {TRIALS}."
+                f"trial {TRIALS}. Every id with a probability can be the token, the last too."
             ),
             f"{PAPER}; {INVERSE_CDF}",
         ),

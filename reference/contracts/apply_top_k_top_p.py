@@ -47,7 +47,7 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "TKP-1",
-            "Tokens are ordered by decreasing logit, and equal logits by increasing id.",
+            "The tokens of the whole vocabulary are ordered by decreasing logit, and equal logits by increasing id.",
             "contract: one rule for ties; vllm#50979",
         ),
         Clause(

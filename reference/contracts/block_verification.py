@@ -38,7 +38,8 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "BLK-1",
-            "The joint ratio is r[0] = 1 and r[i] = min(r[i - 1] p[i] / q[i], 1) at the draft tokens.",
+            "The joint ratio is r[0] = 1 and r[i] = min(r[i - 1] p[i] / q[i], 1) at the draft tokens. p and q are "
+            "softmaxes over every id that target and draft share.",
             BLOCK_PAPER,
         ),
         Clause(

@@ -74,8 +74,8 @@ CONTRACT = Contract(
         Clause("GUM-6", "A padding row writes neither a token nor logits.", "vllm#47066"),
         Clause(
             "GUM-7",
-            "The token is below V for every V; NaN counts as minus infinity, and a row without any probability gives "
-            "token 0.",
+            "The token is below V for every V, and every id below V can be the token; NaN counts as minus infinity, "
+            "and a row without any probability gives token 0.",
             "vllm#44744",
         ),
         Clause(

@@ -16,7 +16,8 @@ CONTRACT = Contract(
         Clause(
             "PRJ-1",
             "A draft token is accepted exactly if log p > log u + log q, with p and q of its row and step, and u the "
-            "acceptance sample of the request's seed, position and step.",
+            "acceptance sample of the request's seed, position and step. p and q are softmaxes over every id that "
+            "target and draft share.",
             f"{PAPER}; {_KERNEL}",
         ),
         Clause("PRJ-2", "Without draft logits q is 1 at the draft token.", f"{PAPER}, one-hot q; vllm#40651"),

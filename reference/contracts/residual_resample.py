@@ -96,8 +96,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "RSR-11",
-            "The token is an id that target and draft share; NaN counts as minus infinity, and a row without any "
-            "probability gives token 0.",
+            "The token is an id that target and draft share, and every such id can be the token; NaN counts as minus "
+            "infinity, and a row without any probability gives token 0.",
             "vllm#44744; vllm 0.32.0 test_all_nan_target_logits_in_range",
         ),
         Clause("RSR-12", "A padding request, state -1, reads no state and writes nothing.", "vllm#47066"),

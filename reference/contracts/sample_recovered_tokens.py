@@ -87,7 +87,8 @@ CONTRACT = Contract(
         Clause("SRT-4", "All positions of a request share one row of noise, row b for request b.", _VLLM),
         Clause(
             "SRT-5",
-            "The token is at least 0 and below vocab_size, for every vocab_size and all contents of the rows.",
+            "The token is at least 0 and below vocab_size, for every vocab_size and all contents of the rows; every "
+            "such id can be the token.",
             "vllm#44744",
         ),
         Clause(

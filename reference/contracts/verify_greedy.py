@@ -21,7 +21,8 @@ CONTRACT = Contract(
         Clause("VGR-2", "Of equal maxima the lowest id is the argmax.", "contract: one rule for ties"),
         Clause(
             "VGR-3",
-            "The token after the accepted drafts is the argmax of the first rejected draft's row, or of the bonus row.",
+            "The token after the accepted drafts is the argmax of the first rejected draft's row, or of the bonus row; "
+            "every id of the vocabulary can be the token.",
             f"{VLLM}._rejection_kernel",
         ),
         Clause("VGR-4", "Emitted tokens stand in the first columns, -1 in all others.", "contract: a row is whole"),

@@ -71,7 +71,7 @@ CONTRACT = Contract(
         Clause(
             "VTS-5",
             "The last token is drawn from what is left of p at the last node: the first token whose cumulative "
-            "probability exceeds the final uniform sample.",
+            "probability exceeds the final uniform sample. Every id of the vocabulary can be the token.",
             _PAPER,
         ),
         Clause(

@@ -54,7 +54,7 @@ CONTRACT = Contract(
         Clause(
             "VTT-3",
             "The last token is drawn from p of the last node without its rejected children: the first token whose "
-            "cumulative probability exceeds the final uniform sample.",
+            "cumulative probability exceeds the final uniform sample. Every id of the vocabulary can be the token.",
             _SGLANG,
         ),
         Clause(

@@ -19,6 +19,7 @@ from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, assert_same, sp
 from verispec.reference import contracts
 from verispec.reference.oracle.apply_top_k_top_p import order, probabilities_before
 from verispec.run.record import FAULT
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._fused import cluster, stripe
 from verispec.suites.sampler._sampling import limit_arguments as arguments
@@ -150,6 +151,19 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, rule: str, vocab: int) -> No
         values["logits"][-1] *= np.float32(0.3)  # flat, so that more than a thousand tokens of 2,000 are kept
         values["p"][-1] = 0.97
     check(op, values)
+
+
+@case("TKP-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, rule=RULES, reach=_ends.REACH)
+def test_an_id_at_an_end_is_kept(op: OpUnderTest, seed: int, vocab: int, rule: str) -> None:
+    """It is the only possible token, or the likeliest one; then it is the least likely one, which k leaves out."""
+    values = arguments(seed, rule, vocab, rows=max(len(_ends.end_ids(vocab)), 4))
+    chosen = _ends.leave_ends(values["logits"])
+    check(op, values)
+    if rule == "k":
+        values = arguments(seed, rule, vocab, rows=len(chosen))
+        values["logits"][np.arange(len(chosen)), chosen] = -60.0
+        values["k"][:] = vocab - 1
+        check(op, values)
 
 
 @case("TKP-1", rule=RULES, vocab=LARGE, spread=["0.1", "3"], size="large", reach=REACH)

@@ -11,6 +11,7 @@ from verispec.cases import case
 from verispec.cases.request_state import draft_outside, random_requests
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle.philox import Draw, uniform
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, drafted_reach, layouts, verify, widths
 
@@ -233,6 +234,15 @@ def test_a_later_impossible_draft_ends_what_passes(op: OpUnderTest, seed: int, s
 @case("BLK-13", vocab=[1, 2, 127, 8193, 20_000], draft=DRAFT, reach=of_vocabulary)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
     verify(op, batch(seed, "ragged", draft, vocab, temperature=1.0))
+
+
+@case("BLK-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, draft=DRAFT, reach=_ends.REACH)
+def test_the_mass_of_an_id_at_an_end(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    """Requests are sampled, then greedy."""
+    for requests in _ends.both_fates(seed, vocab, draft=draft == "present", temperature=0.7):
+        verify(op, requests)
+        requests.temperature[:] = 0.0
+        verify(op, requests)
 
 
 @case("BLK-14", layout=["gapped", "padded", "transposed"], draft=DRAFT)

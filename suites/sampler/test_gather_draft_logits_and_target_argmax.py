@@ -10,6 +10,7 @@ from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, random_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, batch, drafted_reach, layouts, widths
 from verispec.suites.sampler._sampling import gather_arguments
 from verispec.suites.sampler.test_every_op import is_slow
@@ -46,6 +47,14 @@ def test_the_first_of_a_block_of_equal_logits(op: OpUnderTest, seed: int) -> Non
     requests = batch(seed, "one", "absent", 5000, temperature=0.0)
     requests.target_logits[:] = 0.0
     for block in (1024, 4096, 8192):
+        check(op, requests, block)
+
+
+@case("GDL-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, reach=_ends.REACH)
+def test_the_maximum_of_a_block_at_its_end(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """Blocks of one tile or of several, all of whose ids but one are impossible, or less likely than that one."""
+    requests = _ends.end_requests(seed, vocab, draft=False, accepted=False, temperature=0.0)
+    for block in (1024, 4096):
         check(op, requests, block)
 
 

@@ -18,6 +18,7 @@ from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import Compare, Failure, Kind, Mismatch, OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
 from verispec.reference.oracle.gumbel_sample import scores
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._level_rows import level_rows
 from verispec.suites.sampler._request_state import layouts, widths
@@ -221,6 +222,14 @@ def test_hostile_rows(op: OpUnderTest, seed: int, rows: str, vocab: int) -> None
         values["logits"][:] = -np.inf
     else:
         values["logits"][:, :: 2 if rows == "some" else 1] = np.nan
+    check(op, values)
+
+
+@case("GUM-7", check=_ends.AT_ENDS, vocab=_ends.VOCABS, draw=DRAWS, reach=_ends.REACH)
+def test_an_id_at_an_end_wins(op: OpUnderTest, seed: int, vocab: int, draw: str) -> None:
+    """Some temperatures are 0, so that the token is an argmax without noise."""
+    values = arguments(seed, draw, vocab, rows=max(len(_ends.end_ids(vocab)), 4))
+    _ends.leave_ends(values["logits"])
     check(op, values)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import draft_outside
 from verispec.judge import OpUnderTest, assert_same
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._level_rows import level_drafts
 from verispec.suites.sampler._request_state import COUNTS, DRAFT, REACH, batch, drafted_reach, layouts, verify, widths
@@ -115,6 +116,15 @@ def test_nan_and_masked_rows(op: OpUnderTest, seed: int, rows: str, temperature:
 @case("PRJ-1", vocab=[1, 2, 127, 8192, 8193, 20_000], draft=DRAFT, reach=of_vocabulary)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
     verify(op, batch(seed, "ragged", draft, vocab))
+
+
+@case("PRJ-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, draft=DRAFT, reach=_ends.REACH)
+def test_the_mass_of_an_id_at_an_end(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    """Requests are sampled, then greedy."""
+    for requests in _ends.both_fates(seed, vocab, draft=draft == "present", temperature=0.7):
+        verify(op, requests)
+        requests.temperature[:] = 0.0
+        verify(op, requests)
 
 
 @case("PRJ-11", check="drafts as likely as u", reach=REACH)

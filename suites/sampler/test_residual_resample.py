@@ -14,6 +14,7 @@ from verispec.cases import case
 from verispec.cases.request_state import Array, RequestBatch
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference.oracle.philox import Draw, gumbel_rows
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._level_rows import level_rows
 from verispec.suites.sampler._request_state import (
@@ -171,6 +172,13 @@ def test_a_target_wider_than_the_draft(op: OpUnderTest, seed: int, target: int, 
     requests = batch(seed, "ragged", "present", target, draft_vocab=37)
     requests.target_logits[:, 37:] += 20.0
     check(op, requests, step)
+
+
+@case("RSR-11", check=_ends.AT_ENDS, vocab=_ends.VOCABS, draft=DRAFT, reach=_ends.REACH)
+def test_an_id_at_an_end_is_drawn(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    requests = _ends.end_requests(seed, vocab, draft=draft == "present", accepted=False, temperature=1.0)
+    for step in ("first", "bonus"):
+        check(op, requests, step)
 
 
 @case("RSR-12", padding=["first", "middle", "last"], draft=DRAFT)

@@ -16,6 +16,7 @@ from verispec.cases.batches import COUNTS, Batch, random_batch
 from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.judge import OpUnderTest, assert_same, sparse_zeros
 from verispec.reference import contracts
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._rejection import REACH, integers, permuted, recovered_arguments
 
@@ -176,6 +177,24 @@ def test_positions_share_the_noise_row_of_their_request(op: OpUnderTest, seed: i
 @case("SRT-5", vocab=ODD_VOCABULARIES, draft=DRAFT, reach=of_vocabulary)
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
     check(op, rng_batch(seed, "ragged", draft, vocab))
+
+
+@case("SRT-5", check=_ends.AT_ENDS, vocab=_ends.VOCABS, draft=DRAFT, reach=_ends.REACH)
+def test_an_id_at_an_end_is_recovered(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
+    """The only residual, the best score of all ids, and the only mass of a target that its draft equals."""
+    ids = _ends.end_ids(vocab)
+    batch = random_batch(np.random.default_rng(seed), (1,) * len(ids), vocab, draft=draft == "present")
+    at = np.arange(len(ids))
+    batch.draft_token_ids[:] = ids - 1
+    batch.inv_q[at, ids] = 2 * batch.inv_q.max()
+    rows(batch, 2.0**-14, 2.0**-15)
+    check(op, batch)
+    rows(batch, 0.0, 2.0**-14)
+    batch.target_probs[at, ids] = 1.0
+    check(op, batch)
+    if batch.draft_probs is not None:
+        batch.draft_probs[:] = batch.target_probs
+        check(op, batch)
 
 
 @case("SRT-5", check="ids past 65,536", draft=DRAFT, reach=REACH)

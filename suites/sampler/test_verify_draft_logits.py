@@ -10,18 +10,23 @@ from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, random_requests, select_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
     DROPPING,
     EVERY_LIMIT,
+    INSIDE,
+    INSIDE_K,
     OFFSETS,
     REACH,
     adjacent,
     adjacent_ties,
     cluster,
     draft_at_limit,
+    draft_inside,
     draft_normalisers,
     equal_pairs,
     heavy_end,
+    kept_ids,
     limits,
     many_logits,
     of_temperature,
@@ -86,6 +91,18 @@ def test_many_candidates(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, requests, **limits(requests, p=0.99))
 
 
+@case("VDL-2", check=INSIDE, k=INSIDE_K, p=[None, "0.9"], reach="top-k and top-p of a request")
+def test_drawn_after_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+    """Drafters thought each draft likelier than it is, and its neighbours among the kept tokens less likely."""
+    requests = draft_inside(drafted(seed, "wide", 4100, temperature=1.0), int(k))
+    for row in draft_rows(requests):
+        draft_row(requests, row)[:] = requests.target_logits[row] + np.random.default_rng(row).choice([-0.5, 0.0], 4100)
+        draft_row(requests, row)[requests.draft_sampled[row + 1]] += 2.0
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    if p is not None:
+        verify(op, requests, **limits(requests, p=float(p)))
+
+
 @case("VDL-2", check=list(DROPPING), reach="top-p of a request")
 def test_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> None:
     """Each draft is the third likeliest token of a flat row, and rejected: its drafter thought it very likely."""
@@ -136,6 +153,25 @@ def test_a_residual_of_the_tokens_that_a_limit_keeps(op: OpUnderTest, seed: int,
     verify(op, requests, **limits(requests, k, p))
 
 
+@case(
+    "VDL-3",
+    check=INSIDE,
+    k=["50", "200", "2500"],
+    p=[None, "0.9"],
+    reach="a drafter that limits its rows as its target",
+)
+def test_a_residual_around_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+    """Few candidates pass: q is p of the kept tokens up to 2^-8, but for the draft, which q has twice as often."""
+    requests = draft_inside(drafted(seed, "wide", 4100, temperature=1.0), int(k), share=2 / int(k))
+    for row in draft_rows(requests):
+        target, own, token = requests.target_logits[row], draft_row(requests, row), requests.draft_sampled[row + 1]
+        kept = kept_ids(target, int(k))
+        own[:] = -np.inf
+        own[kept] = target[kept] + np.random.default_rng(row).choice([-(2.0**-8), 2.0**-8], len(kept))
+        target[token] -= np.log(2.0)
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+
+
 @case("VDL-4", counts=list(COUNTS), reach=REACH)
 def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
     """Every draft passes: the draft's distribution gives it less than the target's."""
@@ -145,6 +181,13 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 @case("VDL-4", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, drafted(seed, "ragged", vocab))
+
+
+@case("VDL-4", check=_ends.AT_ENDS, vocab=_ends.VOCABS, limited=["no", "yes"], reach=_ends.REACH)
+def test_an_id_at_an_end_is_drawn(op: OpUnderTest, seed: int, vocab: int, limited: str) -> None:
+    """Drafts are rejected, then accepted; the limits keep the token."""
+    for requests in _ends.both_fates(seed, vocab, draft=True, temperature=0.7):
+        verify(op, requests, **(limits(requests, 5, 0.9) if limited == "yes" else {}))
 
 
 @case("VDL-4", check="a long request among short ones", vocab=151_936, reach=REACH)

@@ -9,6 +9,7 @@ import numpy as np
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, select_requests
 from verispec.judge import OpUnderTest, assert_same
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import REACH, many_logits, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
 
@@ -57,6 +58,12 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 @case("VGR-3", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, greedy(seed, "ragged", vocab))
+
+
+@case("VGR-3", check=_ends.AT_ENDS, vocab=_ends.VOCABS, reach=_ends.REACH)
+def test_an_id_at_an_end_is_the_argmax(op: OpUnderTest, seed: int, vocab: int) -> None:
+    for requests in _ends.both_fates(seed, vocab, draft=False, temperature=0.0):
+        verify(op, requests)
 
 
 @case("VGR-3", check="a long request among short ones", vocab=151_936, reach=REACH)

@@ -10,15 +10,19 @@ from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
     DROPPING,
     EVERY_LIMIT,
+    INSIDE,
+    INSIDE_K,
     OFFSETS,
     REACH,
     adjacent,
     adjacent_ties,
     cluster,
     draft_at_limit,
+    draft_inside,
     equal_pairs,
     heavy_end,
     limits,
@@ -78,6 +82,15 @@ def test_a_rejected_favourite(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, requests)
 
 
+@case("VOH-2", check=INSIDE, k=INSIDE_K, p=[None, "0.9"], reach="top-k and top-p of a request")
+def test_drawn_without_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+    """Kept tokens before the rejected draft and behind it are drawn alike. Then top-p alone keeps it."""
+    requests = draft_inside(one_hot(seed, "wide", 4100, temperature=1.0), int(k))
+    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    if p is not None:
+        verify(op, requests, **limits(requests, p=float(p)))
+
+
 @case("VOH-2", check=list(DROPPING), reach="top-p of a request")
 def test_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: str) -> None:
     """Each draft is the third likeliest token of a flat row, and mostly rejected."""
@@ -102,6 +115,13 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 @case("VOH-3", vocab=VOCABS, reach="vocabularies are no multiples of a tile")
 def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int) -> None:
     verify(op, one_hot(seed, "none", vocab))
+
+
+@case("VOH-3", check=_ends.AT_ENDS, vocab=_ends.VOCABS, limited=["no", "yes"], reach=_ends.REACH)
+def test_an_id_at_an_end_is_drawn(op: OpUnderTest, seed: int, vocab: int, limited: str) -> None:
+    """Drafts are rejected, then accepted; the limits keep the token."""
+    for requests in _ends.both_fates(seed, vocab, draft=False, temperature=0.7):
+        verify(op, requests, **(limits(requests, 5, 0.9) if limited == "yes" else {}))
 
 
 @case("VOH-3", check="a long request among short ones", vocab=151_936, reach=REACH)

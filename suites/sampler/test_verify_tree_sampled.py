@@ -14,6 +14,7 @@ from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts, oracle
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._refusals import check_each
 from verispec.suites.sampler._rejection import integers
 from verispec.suites.sampler._tree_laws import chain_batch, check_law, law_batch, many_requests
@@ -158,6 +159,14 @@ def test_the_ends_of_the_final_sample(op: OpUnderTest, seed: int, u: str) -> Non
     trees, values = star([])
     values["target_probs"][1:, :] = [0.0, 0.5, 0.5, 0.0]
     values["uniform_samples_for_final_sampling"][1:] = {"zero": 0.0, "largest": 1 - 2.0**-24, "equal": 0.5}[u]
+    check(op, trees, values)
+
+
+@case("VTS-5", check=_ends.AT_ENDS, vocab=_ends.VOCABS, drawn=list(DRAWN), reach=_ends.REACH)
+def test_an_id_at_an_end_is_drawn(op: OpUnderTest, seed: int, vocab: int, drawn: str) -> None:
+    """It is the only possible token of each node, and each node's child has another token."""
+    trees, values = batch(seed, (1,) * len(_ends.end_ids(vocab)), drawn, "any", vocab)
+    _ends.leave_probabilities(trees, values)
     check(op, trees, values)
 
 

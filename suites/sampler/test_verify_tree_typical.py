@@ -13,6 +13,7 @@ from verispec.cases.strategies import DrawnCall, explore, structures
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts
+from verispec.suites.sampler import _ends
 from verispec.suites.sampler._rejection import integers
 from verispec.suites.sampler._tree_laws import check_law, law_batch, many_requests
 from verispec.suites.sampler._trees import REACH, Trees, linked, random_trees, shuffle_places, typical_arguments
@@ -104,6 +105,14 @@ def test_a_likely_child_is_accepted_whatever_u_is(op: OpUnderTest, seed: int, to
 def test_the_last_token_is_none_of_the_rejected(op: OpUnderTest, seed: int, n: int) -> None:
     for tokens in ([0, 3, 2], [3, 2, 0]):
         check(op, *star(tokens[:n], 0.96875, requests=40))
+
+
+@case("VTT-3", check=_ends.AT_ENDS, vocab=_ends.VOCABS, reach=_ends.REACH)
+def test_an_id_at_an_end_is_drawn(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """It is the only possible token of each node, and each node's child has another token, or that one."""
+    trees, values = batch(seed, (1,) * len(_ends.end_ids(vocab)), vocab=vocab)
+    _ends.leave_probabilities(trees, values)
+    check(op, trees, values)
 
 
 @case("VTT-4", depth=[0, 1, 2])

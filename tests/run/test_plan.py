@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from verispec.cases import selects
+from verispec.cases import CaseId, selects
 from verispec.run.plan import WITHOUT_QUICK_CASES, Plan, environment
 from verispec.run.supervisor import Supervisor
 
@@ -49,3 +49,15 @@ def test_threads_of_a_run_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment(Plan("reference"))["OMP_WAIT_POLICY"] == "PASSIVE"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     assert environment(Plan("reference"))["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+def test_the_clauses_of_each_op_come_before_the_rules_of_every_op(smoke: bool) -> None:
+    """A run that is cut after a while has then shown which clause of the op is broken."""
+    patterns = ("sampler/verify_tree_sampled", "sampler/apply_top_k_top_p", "synthetic/")
+    cases = [CaseId.parse(case) for case in chosen(*patterns, smoke=smoke)]
+    of_every_op = [case.clause.startswith("ANY-") for case in cases if case.suite == "sampler"]
+    assert len(of_every_op) > len(patterns)
+    assert set(of_every_op) == {False, True}
+    assert of_every_op == sorted(of_every_op)
+    assert [case.suite for case in cases] == sorted(case.suite for case in cases)
