@@ -13,7 +13,7 @@ from typing import Any
 from verispec import fixtures
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, LoadOptions
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.run.record import ALTERNATIVELY, FAULT
+from verispec.run.record import ALTERNATIVELY, FAULT, LOCATED
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._reference_model import (
     CHAIN_MISTAKES,
@@ -139,18 +139,21 @@ def judge_texts(
     for prompt, result in texts:
         for step in judged_steps(judge, prompt, result, depth):
             if step.failure is not None:
-                message = f"{step.failure.message}{_where_wrong(judge, texts, depth, layout, again)}"
-                raise Mismatch(replace(step.failure, message=message))
+                where, behaves = _where_wrong(judge, texts, depth, layout, again)
+                details = step.failure.details | ({LOCATED: True} if where else {})
+                message = f"{step.failure.message}{where}{behaves}"
+                raise Mismatch(replace(step.failure, message=message, details=details))
             judged += 1
     return judged
 
 
 def _where_wrong(
     judge: ReferenceModel, texts: Sequence[Text], depth: int, layout: MemoryLayout, again: Again | None
-) -> str:
-    """Return where all wrong steps and drafts of the texts lie, to follow a message; empty if nothing tells.
+) -> tuple[str, str]:
+    """Return two texts to follow a message: where all wrong steps and drafts lie, and how requests do again.
 
-    A right step that accepted no draft might have had others just as well, and does not count.
+    Both are empty if nothing tells. A right step that accepted no draft might have had others just as well, and does
+    not count.
     """
     steps = [
         step
@@ -161,13 +164,14 @@ def _where_wrong(
     right = [step.place for step in steps if step.failure is None and step.right]
     wrong_drafts = [replace(step.place, index=step.right) for step in wrong]
     right_drafts = [replace(step.place, index=index) for step in steps for index in range(step.right)]
-    told = chosen(
+    told = ""
+    where = chosen(
         separations([step.place for step in wrong], right, "all {} wrong steps", STEPS)
         + separations(wrong_drafts, right_drafts, "all {} wrong drafts", DRAFTS)
         + separations_of_requests(wrong_drafts, right)
     )
     if again is None:
-        return told
+        return where, told
 
     def count(request: GenerationRequest, result: GenerationResult) -> tuple[int, int]:
         found = list(judged_steps(judge, request.prompt_token_ids, result, depth))
@@ -180,7 +184,7 @@ def _where_wrong(
         told += again.told(requests, share, lambda n, result: count(again.asked[n], result))
     if all(step.place.prompt > layout.chunk for step in wrong):
         told += again.in_pieces(layout.chunk, len(wrong) / (len(wrong) + len(right) + 1), count)
-    return told
+    return where, told
 
 
 def judge_chains(
