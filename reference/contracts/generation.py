@@ -94,9 +94,10 @@ CONTRACT = Contract(
             "Greedy drafting emits the drafter's most likely tokens after the whole text so far, in a tree after each "
             "node's own path. The drafter reads each token once, one position and one slot after the token before it, "
             "at ends of chunks and blocks too. An Eagle3 head reads the configured target layers, for later drafts its "
-            "own last state, and maps its ids by d2t.",
+            "own last state, and maps its ids by d2t. A head's keys of verified tokens come from the target's states.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
-            "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch",
+            "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch; "
+            "vllm#14649: keys of accepted drafts that stayed those of the head's own states",
             keeps_text=True,
         ),
         Clause(
@@ -295,10 +296,13 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-48",
-            "An MTP layer drafts from the target's state after the last layer and the embedding of the next token, at "
-            "ends of chunks too. Each further draft is one position on and reads the layer's own output for the draft "
-            "before it.",
-            "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; sglang#26800: the wrong token at the end of a chunk",
+            "An MTP layer drafts from the target's state after the last layer, on the side of the final norm that its "
+            "format has (MiMo: before it), and the embedding of the next token, at ends of chunks too. Each further "
+            "draft is one position on and reads the layer's own output for the draft before it. Keys of verified "
+            "tokens come from the target's states.",
+            "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; vllm 0.33.0 MiMoModel, whose output has no norm; "
+            "llama.cpp#24025: the state on the other side of the norm; sglang#26800: the wrong token at the end of a "
+            "chunk; vllm#14649: keys of accepted drafts that stayed those of the layer's own output",
             keeps_text=True,
         ),
         Clause(

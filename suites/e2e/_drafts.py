@@ -13,10 +13,11 @@ from typing import Any
 from verispec import fixtures
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, LoadOptions
 from verispec.judge import Failure, Kind, Mismatch
-from verispec.run.record import ALTERNATIVELY, FAULT
+from verispec.run.record import ALTERNATIVELY, FAULT, LOCATED
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._reference_model import (
     CHAIN_MISTAKES,
+    STATE_MISTAKES,
     ReferenceModel,
     reference_chain,
     reference_head,
@@ -24,6 +25,7 @@ from verispec.suites.e2e._reference_model import (
     reference_model,
 )
 from verispec.suites.e2e._setups import DRAFTERS, options_of
+from verispec.suites.e2e._stale_keys import STALE, reference_stale
 from verispec.suites.e2e._where import (
     DRAFTS,
     PLAIN,
@@ -137,18 +139,21 @@ def judge_texts(
     for prompt, result in texts:
         for step in judged_steps(judge, prompt, result, depth):
             if step.failure is not None:
-                message = f"{step.failure.message}{_where_wrong(judge, texts, depth, layout, again)}"
-                raise Mismatch(replace(step.failure, message=message))
+                where, behaves = _where_wrong(judge, texts, depth, layout, again)
+                details = step.failure.details | ({LOCATED: True} if where else {})
+                message = f"{step.failure.message}{where}{behaves}"
+                raise Mismatch(replace(step.failure, message=message, details=details))
             judged += 1
     return judged
 
 
 def _where_wrong(
     judge: ReferenceModel, texts: Sequence[Text], depth: int, layout: MemoryLayout, again: Again | None
-) -> str:
-    """Return where all wrong steps and drafts of the texts lie, to follow a message; empty if nothing tells.
+) -> tuple[str, str]:
+    """Return two texts to follow a message: where all wrong steps and drafts lie, and how requests do again.
 
-    A right step that accepted no draft might have had others just as well, and does not count.
+    Both are empty if nothing tells. A right step that accepted no draft might have had others just as well, and does
+    not count.
     """
     steps = [
         step
@@ -159,13 +164,14 @@ def _where_wrong(
     right = [step.place for step in steps if step.failure is None and step.right]
     wrong_drafts = [replace(step.place, index=step.right) for step in wrong]
     right_drafts = [replace(step.place, index=index) for step in steps for index in range(step.right)]
-    told = chosen(
+    told = ""
+    where = chosen(
         separations([step.place for step in wrong], right, "all {} wrong steps", STEPS)
         + separations(wrong_drafts, right_drafts, "all {} wrong drafts", DRAFTS)
         + separations_of_requests(wrong_drafts, right)
     )
     if again is None:
-        return told
+        return where, told
 
     def count(request: GenerationRequest, result: GenerationResult) -> tuple[int, int]:
         found = list(judged_steps(judge, request.prompt_token_ids, result, depth))
@@ -178,7 +184,7 @@ def _where_wrong(
         told += again.told(requests, share, lambda n, result: count(again.asked[n], result))
     if all(step.place.prompt > layout.chunk for step in wrong):
         told += again.in_pieces(layout.chunk, len(wrong) / (len(wrong) + len(right) + 1), count)
-    return told
+    return where, told
 
 
 def judge_chains(
@@ -204,23 +210,50 @@ def judge_chains(
         Mismatch: as `judge_texts`, with the mistake of a head that agrees with all texts if there is one.
     """
     name, depth = draft.partition(" k=")[0], LoadOptions(**options_of(draft)).max_drafts
-    folder = fixtures.model(DRAFTERS[name])
     if name not in ("eagle3", "mtp"):
         judge_by_any([(judge_of(draft, target)[0], depth)], texts, layout, again)
         return
-    firsts = (False, True) if name == "mtp" else (False,)
+    folder, firsts = fixtures.model(DRAFTERS[name]), (False, True) if name == "mtp" else (False,)
+    right = [(reference_chain(folder, target, depth, first), depth) for first in firsts]
+    try:
+        judge_by_any(right, texts, layout, again)
+    except Mismatch as mismatch:
+        texts = enough(right, texts, again)
+        mistakes = chain_mistakes(name, folder, target, depth, texts)
+        raise explained(mismatch, right, mistakes, texts) from None
+
+
+def chain_mistakes(
+    method: str, folder: Path, target: Path, depth: int, texts: Sequence[Text]
+) -> dict[str, Callable[[], Sequence[Drafter]]]:
+    """Return drafters by the mistakes that a head's chains may have; see `explained`.
+
+    Args:
+        method: "eagle3" or "mtp".
+        folder: the head.
+        target: its target.
+        depth: K.
+        texts: prompts and results that are explained.
+    """
+    firsts = (False, True) if method == "mtp" else (False,)
 
     def heads(mistake: str) -> list[Drafter]:
         return [(reference_chain(folder, target, depth, first, mistake), depth) for first in firsts]
 
-    try:
-        judge_by_any(heads(""), texts, layout, again)
-    except Mismatch as mismatch:
-        if again is not None and not all(are_many(wrong_steps(head, texts)) for head in heads("")):
-            with suppress(Exception):  # the failure that is known tells more
-                texts = [*texts, *zip((r.prompt_token_ids for r in again.more), again.results(again.more), strict=True)]
-        mistakes = {told: partial(heads, mistake) for told, mistake in CHAIN_MISTAKES.items()}
-        raise explained(mismatch, heads(""), mistakes, texts) from None
+    named = CHAIN_MISTAKES | STATE_MISTAKES[method]
+    mistakes: dict[str, Callable[[], Sequence[Drafter]]] = {told: partial(heads, name) for told, name in named.items()}
+    mistakes[STALE] = lambda: [(reference_stale(folder, target, depth, texts, first), depth) for first in firsts]
+    return mistakes
+
+
+def enough(right: Sequence[Drafter], texts: Sequence[Text], again: Again | None) -> Sequence[Text]:
+    """Return the texts, and those of further requests of `again` if fewer than `ENOUGH` steps are wrong."""
+    if again is None or all(are_many(wrong_steps(drafter, texts)) for drafter in right):
+        return texts
+    with suppress(Exception):  # the failure that is known tells more
+        results = again.results(again.more)
+        return [*texts, *zip((request.prompt_token_ids for request in again.more), results, strict=True)]
+    return texts
 
 
 def judge_by_any(
@@ -243,8 +276,8 @@ def explained(
 ) -> Mismatch:
     """Return the mismatch with the mistake, or one of two, that gives all drafts of the texts.
 
-    Name nothing if fewer than `ENOUGH` steps are wrong, since a mistake may then fit by chance. Name nothing if more
-    than two mistakes fit.
+    Name nothing if fewer than `ENOUGH` steps are wrong, since a mistake may then fit by chance. So may one whose drafts
+    are hardly ever accepted, since no draft shows then. Name nothing if more than two mistakes fit.
 
     Args:
         mismatch: failure by the right drafters.
@@ -254,16 +287,24 @@ def explained(
     """
     if not all(are_many(wrong_steps(drafter, texts)) for drafter in right):
         return mismatch
-    fitting = [
-        told
-        for told, drafters in mistakes.items()
-        if any(next(wrong_steps(drafter, texts), None) is None for drafter in drafters())
-    ]
+    fitting = [told for told, drafters in mistakes.items() if any(_fits(drafter, texts) for drafter in drafters())]
     if not 0 < len(fitting) <= 2:
         return mismatch
     told, failure = ALTERNATIVELY.join(fitting), mismatch.failure
     message = f"{failure.message}; all drafts are as if {told}"
     return Mismatch(replace(failure, message=message, details={**failure.details, FAULT: told}))
+
+
+def _fits(drafter: Drafter, texts: Sequence[Text]) -> bool:
+    """Return True if all steps of the texts are those of a drafter, which drafted accepted tokens in enough of them."""
+    judge, depth = drafter
+    right = 0
+    for prompt, result in texts:
+        for step in judged_steps(judge, prompt, result, depth):
+            if step.failure is not None:
+                return False
+            right += step.right > 0
+    return right >= ENOUGH
 
 
 def wrong_steps(drafter: Drafter, texts: Sequence[Text]) -> Iterator[JudgedStep]:

@@ -185,7 +185,7 @@ def reference_model(folder: Path, single: torch.dtype = torch.float32) -> Refere
 @cache
 def reference_head(folder: Path, target: Path) -> ReferenceModel:
     """Return the float64 reference model of a head's first draft, from the target's own hidden states."""
-    together = [partial(_first_rows_of_all, *models) for models in _head_and_target(folder, target)]
+    together = [partial(_first_rows_of_all, *models) for models in head_and_target(folder, target)]
     return ReferenceModel(*(partial(_alone, rows) for rows in together), together=(together[0], together[1]))
 
 
@@ -196,11 +196,11 @@ def reference_chain(
     """Return the float64 reference model of a head's chains; row [i, j] drafts token i + j of the text.
 
     Each chain starts from the target's hidden states, and reads the text's tokens as if it had drafted them. See
-    `draft_head` for `reads_first`, and `CHAIN_MISTAKES` for chains that are wrong.
+    `draft_head` for `reads_first`, and `CHAIN_MISTAKES` and `STATE_MISTAKES` for chains that are wrong.
     """
     together = [
         partial(_chains_of_all, *models, depth, mistake=mistake)
-        for models in _head_and_target(folder, target, reads_first)
+        for models in head_and_target(folder, target, reads_first)
     ]
     return ReferenceModel(*(partial(_alone, rows) for rows in together), together=(together[0], together[1]))
 
@@ -217,7 +217,7 @@ def reference_masked(folder: Path, depth: int) -> ReferenceModel:
     )
 
 
-def _head_and_target(
+def head_and_target(
     folder: Path, target: Path, reads_first: bool = False
 ) -> Iterator[tuple[DraftHead, PreTrainedModel]]:
     """Yield head and target in float64, then in float32."""
@@ -244,7 +244,7 @@ def greedy_texts(folder: Path, prompts: Sequence[tuple[int, ...]], length: int) 
     options = {"do_sample": False, "pad_token_id": 0, "max_new_tokens": length}
     for before, group in alike.items():
         for part in batched(group, max(CONTINUED // (before + length), 1)):
-            with _quiet():
+            with quiet():
                 ids = torch.tensor(part)
                 output = model(folder, torch.float64).generate(ids, attention_mask=torch.ones_like(ids), **options)
             for prompt, tokens in zip(part, output[:, before:].tolist(), strict=True):
@@ -292,7 +292,7 @@ def _rotary(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[t
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Run the block without gradients and with one thread.
 
     Small models gain nothing from a second thread, and wait for it on a busy machine.
@@ -312,7 +312,7 @@ def _alone(together: Together, prompt: tuple[int, ...], tokens: tuple[int, ...])
 
 
 def _rows_of_all(folder: Path, dtype: torch.dtype, texts: Sequence[Text]) -> Array:
-    with _quiet():
+    with quiet():
         ids = torch.tensor([[*prompt, *tokens[:-1]] for prompt, tokens in texts])
         output = model(folder, dtype)(ids, logits_to_keep=len(texts[0][1]), use_cache=False)
         rows: Array = output.logits.double().numpy()
@@ -328,7 +328,7 @@ def continuations(folder: Path, prompt: tuple[int, ...], depth: int) -> Array:
     loaded = model(folder, torch.float64)
     size = loaded.config.vocab_size
     tails = torch.cartesian_prod(*[torch.arange(size)] * depth).reshape(-1, depth)
-    with _quiet():
+    with quiet():
         ids = torch.cat((torch.tensor(prompt).repeat(len(tails), 1), tails), dim=1)
         rows: Array = loaded(ids, logits_to_keep=depth + 1, use_cache=False).logits.double().numpy()
     return rows.reshape(*(size,) * depth, depth + 1, size)
@@ -346,20 +346,39 @@ CHAIN_MISTAKES = {
     "later drafts had the position of the first one": "position",
     "later drafts had positions one too high": "high",
     "later drafts had positions one too low": "low",
+    "each row of the head read the token of its own position, not the next one": "token",
 }
 """Mistakes of a head's chains in words, to follow "as if", with their names for `reference_chain`."""
+STATE_MISTAKES = {
+    "eagle3": {
+        "it read the states behind its layers of the target, not those before them": "behind",
+        "it read layers of the target one too low": "lower",
+    },
+    "mtp": {
+        "the layer read the target's state behind the final norm, not before it": "normed",
+        "the layer read the target's state before the last layer, not behind it": "lower",
+    },
+}
+"""Mistakes in the choice of the target's states, likewise, by method."""
 
 
 def _chains_of_all(
     head: DraftHead, target: PreTrainedModel, depth: int, texts: Sequence[Text], mistake: str = ""
 ) -> Array:
     """Return the head's logits [texts, emitted, depth, V]; the target reads texts of equal lengths together."""
-    with _quiet():
-        ids = torch.tensor([[*prompt, *tokens][:-2] for prompt, tokens in texts])
-        states = inner_states(target, ids, head.layers)
+    with quiet():
+        states = states_for(head, target, texts, mistake)
         return np.stack(
             [_chain_rows(head, own, depth, *text, mistake) for own, text in zip(states, texts, strict=True)]
         )
+
+
+def states_for(head: DraftHead, target: PreTrainedModel, texts: Sequence[Text], mistake: str = "") -> torch.Tensor:
+    """Return the target's states [texts, tokens, layers * H] of texts of equal lengths, without the last two tokens."""
+    ids = torch.tensor([[*prompt, *tokens][:-2] for prompt, tokens in texts])
+    states = inner_states(target, ids, [layer + {"behind": 1, "lower": -1}.get(mistake, 0) for layer in head.layers])
+    normed: torch.Tensor = target.model.norm(states) if mistake == "normed" else states
+    return normed
 
 
 def _chain_rows(
@@ -380,7 +399,7 @@ def _chain_rows(
     ends = torch.arange(first, known)
     found = []
     hidden = combined = head.combine(states)
-    read, positions = ids[1 : known + 1], torch.arange(known)
+    read, positions = ids[:known] if mistake == "token" else ids[1 : known + 1], torch.arange(known)
     sees = torch.ones(known, known, dtype=torch.bool).tril()
     last = ends
     for step in range(1, depth + 1):
@@ -402,7 +421,7 @@ def _masked_rows(
 ) -> Array:
     """Return the logits [emitted, depth, V] behind each text that was known, followed by `depth` - 1 mask tokens."""
     rows = []
-    with _quiet():
+    with quiet():
         for known in range(len(tokens)):
             ids = torch.tensor([[*prompt, *tokens[:known], *[mask_id] * (depth - 1)]])
             rows.append(loaded(ids, logits_to_keep=depth, use_cache=False).logits[0].double())

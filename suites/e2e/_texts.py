@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Failure, Mismatch
+from verispec.run.record import LOCATED
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._where import (
     PLAIN,
@@ -49,12 +50,13 @@ def check_texts(
     failures = {n: failure for n, result in enumerate(results) if (failure := _failure(check, n, result)) is not None}
     if not failures:
         return
-    told = _where_wrong(asked, results, failures, layout, what)
+    told = where = _where_wrong(asked, results, failures, layout, what)
     if again is not None and layout.batch > 1:
         share = len(failures) / (len(results) + 1)
         told += again.told(list(failures), share, lambda n, result: (1, 0) if _failure(check, n, result) else (0, 1))
     first = next(iter(failures.values()))
-    raise Mismatch(replace(first, message=f"{first.message}{told}"))
+    details = first.details | ({LOCATED: True} if where else {})
+    raise Mismatch(replace(first, message=f"{first.message}{told}", details=details))
 
 
 def _failure(check: Check, number: int, result: GenerationResult) -> Failure | None:

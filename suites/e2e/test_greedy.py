@@ -17,7 +17,17 @@ from verispec.engines.protocol.generation import GenerationRequest, GenerationRe
 from verispec.judge import Inconclusive, Mismatch
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._configured import save_configured
-from verispec.suites.e2e._drafts import explained, judge_by_any, judge_chains, judge_of, judge_texts
+from verispec.suites.e2e._drafts import (
+    Drafter,
+    Text,
+    chain_mistakes,
+    enough,
+    explained,
+    judge_by_any,
+    judge_chains,
+    judge_of,
+    judge_texts,
+)
 from verispec.suites.e2e._head import MISREAD, save_misread, save_own_head
 from verispec.suites.e2e._reference_model import (
     ReferenceModel,
@@ -248,7 +258,7 @@ def test_drafts_are_the_drafters_own(load: Load, prompts: Any, tmp_path: Path, d
     where it does not, its two logits must be within its own rounding.
     """
     if draft.startswith("eagle3"):
-        check_head(load(draft), longer(prompts), fixtures.model("eagle3"), tmp_path)
+        check_head(load(draft), prompts, fixtures.model("eagle3"), tmp_path)
     else:
         check_drafts(load(draft), longer(prompts), *judge_of(draft, TARGET))
 
@@ -259,14 +269,14 @@ def test_a_heads_own_embedding_and_layers_are_read(load: Load, prompts: Any, own
 
     That place of the residual is speculators' default.
     """
-    check_head(load("eagle3 speculators k=3", drafter=own_head), longer(prompts), own_head, tmp_path)
+    check_head(load("eagle3 speculators k=3", drafter=own_head), prompts, own_head, tmp_path)
 
 
 @case("GEN-14", draft="eagle3 speculators k=3", check="residual before the norm", reach=REACH)
 def test_a_head_takes_its_residual_where_its_configuration_says(load: Load, prompts: Any, tmp_path: Path) -> None:
     """A field of the configuration that is false counts too, although vLLM takes an absent one for true."""
     folder = fixtures.model(DRAFTERS["eagle3 speculators"])
-    check_head(load("eagle3 speculators k=3"), longer(prompts), folder, tmp_path)
+    check_head(load("eagle3 speculators k=3"), prompts, folder, tmp_path)
 
 
 @case(
@@ -347,18 +357,23 @@ def check_drafts(
 
 
 def check_head(generator: Generator, prompts: Any, head: Path, folder: Path) -> None:
-    """Compare the first draft of every step with the head's own; a failure says how the head was misread, if it was."""
-    asked = greedy(prompts, LENGTH)
-    texts = list(zip(prompts, stepped(generator, asked), strict=True))
+    """Compare the first of three drafts of every step with the head's own; a failure names the mistake, if it knows it.
 
-    def misread(mistake: str) -> list[tuple[ReferenceModel, int]]:
+    A mistake of chains has to agree with all three drafts.
+    """
+    asked = greedy(longer(prompts), LENGTH)
+    again = Again(generator, asked, more=further(prompts))
+    texts: Sequence[Text] = [(r.prompt_token_ids, own) for r, own in zip(asked, stepped(generator, asked), strict=True)]
+
+    def misread(mistake: str) -> list[Drafter]:
         return [(reference_head(save_misread(head, folder / str(list(MISREAD).index(mistake)), mistake), TARGET), 1)]
 
     right = reference_head(head, TARGET)
     try:
-        judged = judge_texts(right, texts, 1, again=Again(generator, asked))
+        judged = judge_texts(right, texts, 1, again=again)
     except Mismatch as mismatch:
-        mistakes = {told: partial(misread, told) for told in MISREAD}
+        texts = enough([(right, 1)], texts, again)
+        mistakes = chain_mistakes("eagle3", head, TARGET, 3, texts) | {told: partial(misread, told) for told in MISREAD}
         raise explained(mismatch, [(right, 1)], mistakes, texts) from mismatch
     require(judged > 0, "no step had a draft")
 

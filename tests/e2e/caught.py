@@ -481,6 +481,10 @@ CAUGHT: dict[str, list[str]] = {
         "drafters:GEN-47:draft=draft_model parallel k=3",
         "drafters:GEN-47:memory=preemption;draft=draft_model parallel k=3",
     ],
+    "drafter_mutants:heads_keys_stay": [
+        "greedy:GEN-14:draft=eagle3 k=5;check=chains",
+        "drafters:GEN-48:draft=mtp k=3",
+    ],
     "drafter_mutants:masks_in_one_place": ["drafters:GEN-47:draft=draft_model parallel k=8"],
     "drafter_mutants:state_before_the_last_layer": ["drafters:GEN-48:memory=preemption;draft=mtp k=3"],
     "drafter_mutants:state_after_the_norm": ["drafters:GEN-48:draft=mtp k=3"],

@@ -122,6 +122,25 @@ class MasksStay(CPURunner):
         return proposer
 
 
+class HeadsKeysStay(CPURunner):
+    """A head's keys of accepted drafts are not written again: those of its drafting passes stay (vllm#14649)."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        expand = proposer._expand
+
+        def expanded(step: Any, *more: Any) -> Any:
+            token_ids, positions, unused, rows = expand(step, *more)
+            drafted = step.cu_num_draft_tokens.diff(prepend=step.cu_num_draft_tokens.new_zeros(1))
+            accepted = (step.sampled_token_ids >= 0).sum(dim=1) - 1
+            for first, count in zip(step.query_start_loc, torch.minimum(accepted, drafted - 1), strict=False):
+                unused[first : first + max(count, 0)] = True
+            return token_ids, positions, unused, rows
+
+        proposer._expand = expanded
+        return proposer
+
+
 class MasksInOnePlace(CPURunner):
     """All mask tokens stand at the position of the first."""
 
@@ -256,6 +275,7 @@ longest_match = engine_with(drafts_by(_longest_match))
 probability_of_one = engine_with(ProbabilityOfOne)
 another_mask = engine_with(AnotherMask)
 masks_stay = engine_with(MasksStay)
+heads_keys_stay = engine_with(HeadsKeysStay)
 masks_in_one_place = engine_with(MasksInOnePlace)
 state_before_the_last_layer = engine_with(StateBeforeTheLastLayer)
 state_after_the_norm = engine_with(StateAfterTheNorm)

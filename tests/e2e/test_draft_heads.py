@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from verispec import fixtures
+from verispec.engines.protocol.generation import FinishReason, GenerationResult, SpeculativeStep
 from verispec.reference.models import AuxiliaryStates, load_eagle3, load_mtp
 from verispec.suites.e2e._draft_heads import draft_head, inner_states
 from verispec.suites.e2e._head import save_own_head
-from verispec.suites.e2e._reference_model import model, widen
+from verispec.suites.e2e._reference_model import model, reference_chain, widen
+from verispec.suites.e2e._stale_keys import reference_stale
 
 KNOWN = 24
 
@@ -35,3 +38,18 @@ def test_both_computations_of_a_head_agree(name: str, tmp_path: Path) -> None:
         # The head's rotary table is float32, whose angles are off by up to 2^-24 each.
         assert torch.allclose(ours.fed(rows), following[0], atol=1e-5)
         assert torch.allclose(ours.logits(rows), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["eagle3", "mtp"])
+def test_keys_stay_behind_accepted_drafts_alone(name: str) -> None:
+    """Chains of a head whose keys stay are the right ones up to the first step that accepts one of several."""
+    drawn = torch.randint(2048, (KNOWN,), generator=torch.Generator().manual_seed(4)).tolist()
+    prompt, tokens = tuple(drawn[:8]), tuple(drawn[8:])
+    made = ((0, 0), (3, 0), (3, 1), (3, 0), (1, 1), (3, 3), (3, 0))
+    result = GenerationResult(tokens, FinishReason.LENGTH, steps=tuple(SpeculativeStep(*step) for step in made))
+    folder, target = fixtures.model(name), fixtures.model("target")
+    right = reference_chain(folder, target, 3).logits(prompt, tokens)
+    stale = reference_stale(folder, target, 3, [(prompt, result)]).logits(prompt, tokens)
+    begins = [sum(accepted + 1 for _, accepted in made[:n]) for n in range(1, len(made))]
+    same = [np.allclose(right[place], stale[place], atol=1e-9) for place in begins]
+    assert same == [True, True, False, False, False, False]

@@ -23,6 +23,7 @@ from verispec.run.record import FAULT
 from verispec.suites.e2e._again import MOST, Again
 from verispec.suites.e2e._drafts import ENOUGH, Text, explained, judge_texts
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
+from verispec.suites.e2e._stale_keys import STALE
 from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._where import (
     PLAIN,
@@ -238,6 +239,14 @@ def test_a_mistake_is_named_if_it_alone_gives_enough_wrong_steps() -> None:
     assert explanation(ENOUGH, 3) == ("wrong", "")
 
 
+def test_a_mistake_whose_drafts_are_never_accepted_is_not_named() -> None:
+    """Whatever else an engine drafts, no draft of it is accepted either."""
+    text: Text = (PROMPT, result((0, 0), *[(1, 0)] * 20))
+    right, other = (model(lambda place: 0), 1), (model(lambda place: 5), 1)
+    mismatch = Mismatch(Failure(Kind.RELATION, "wrong"))
+    assert explained(mismatch, [right], {"mistake": lambda: [other]}, [text]) is mismatch
+
+
 def test_the_first_wrong_tokens_of_texts_are_told() -> None:
     """A state that is not advanced over accepted drafts is wrong in the next step, whatever the step accepts."""
     made = result((0, 0), (3, 0), (3, 0), (3, 0), (3, 1), (3, 0), (3, 2), (3, 3))
@@ -265,8 +274,19 @@ def test_the_first_wrong_tokens_of_texts_are_told() -> None:
             "drafters:GEN-48:draft=mtp k=3",
             "as if later drafts read the target's state of the first one",
         ),
+        (
+            "drafter_mutants:state_after_the_norm",
+            "drafters:GEN-48:draft=mtp k=3",
+            "as if the layer read the target's state behind the final norm, not before it",
+        ),
+        (
+            "drafter_mutants:state_before_the_last_layer",
+            "drafters:GEN-48:draft=mtp k=3",
+            "as if the layer read the target's state before the last layer, not behind it",
+        ),
+        ("drafter_mutants:heads_keys_stay", "greedy:GEN-14:draft=eagle3 k=3", f"as if {STALE}"),
     ],
-    ids=["pause", "state"],
+    ids=["pause", "state", "norm", "layer", "keys"],
 )
 def test_faulty_engines_are_told(engine: str, case: str, words: str, tmp_path: Path) -> None:
     assert words in records_of(engine, [case], tmp_path)[case]["failure"]["message"]

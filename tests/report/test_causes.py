@@ -15,7 +15,7 @@ from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, g
 from verispec.report.separation import separation
 from verispec.report.text import facts
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import AS_IF, FAULT, Record
+from verispec.run.record import AS_IF, FAULT, LOCATED, Record
 from verispec.suites.sampler._rejection import random_arguments
 
 OP = "sampler/rejection_random_sample"
@@ -224,6 +224,32 @@ def test_causes_of_a_level_are_ordered_by_harm_then_by_count() -> None:
         (level, kind, count)
         for level in ("error", "note")
         for kind, count in (("timeout", 1), ("outside", 3), ("raised", 5), ("value", 4), ("value", 2))
+    ]
+
+
+def test_of_the_causes_of_one_clause_those_that_tell_more_come_first() -> None:
+    """They take the places of their clause among the others, and go no further."""
+
+    def cases(subject: str, clause: int, count: int, message: str = "3 of 4", **details: Any) -> list[Record]:
+        failure = {"details": details}
+        return [
+            failing(f"e2e/{subject}:GEN-{clause}:k={k}", message=message, failure=failure, reach="always")
+            for k in range(count)
+        ]
+
+    records = [
+        *cases("greedy", 14, 9),
+        *cases("windows", 48, 8),
+        *cases("drafters", 14, 7, **{LOCATED: False}),
+        *cases("first_drafts", 14, 2, **{LOCATED: True}),
+        *cases("trees", 14, 1, f"3 of 4; all drafts are {AS_IF}they were old"),
+    ]
+    assert [(c.subjects[0], c.clause) for c in fold(records)] == [
+        ("first_drafts", "GEN-14"),
+        ("windows", "GEN-48"),
+        ("trees", "GEN-14"),
+        ("greedy", "GEN-14"),
+        ("drafters", "GEN-14"),
     ]
 
 

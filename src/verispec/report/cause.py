@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from verispec.run.record import AS_IF
+
 EVERY_OP = "ANY-"
 """Beginning of the ids of clauses that hold for every op."""
 
@@ -42,6 +44,8 @@ class Cause:
     """The fault in a few words, if clauses of several ops forbid the same one."""
     named: str = ""
     """The fault that `case` names, in words; empty where it cannot tell."""
+    located: bool = False
+    """True if the message says where all wrong places lie and right ones do not."""
     crashes: int = 0
     """Cases in which the process ended, where `kind` is another."""
     hangs: int = 0
@@ -85,6 +89,11 @@ class Cause:
     def norm(self) -> str:
         """The text of the clause and its source; empty if the run did not record the text."""
         return f"{self.rule} Source: {self.source}." if self.rule and self.source else self.rule
+
+    @property
+    def tells(self) -> bool:
+        """True if the message names the fault, or says where it shows."""
+        return bool(self.named) or self.located or AS_IF in self.message
 
     def to_json(self) -> dict[str, Any]:
         """Return the cause as a JSON-serialisable dictionary."""

@@ -30,7 +30,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import SEVERITIES, keeps_text, severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, OF_RULE, SAVED, Record
+from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, OF_RULE, SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
@@ -84,7 +84,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         replace(cause, consequences=tuple(consequences[cause.case]), beside=_beside(cause, ordered))
         for cause in ordered
     ]
-    return tuple(_told_apart(sorted(shared(complete), key=_rank)))
+    return tuple(_told_apart(_telling_first(sorted(shared(complete), key=_rank))))
 
 
 def _without_rare_changes(records: Sequence[Record]) -> Iterator[Record]:
@@ -107,6 +107,21 @@ def _without_rare_changes(records: Sequence[Record]) -> Iterator[Record]:
         details = {key: value for key, value in record.failure["details"].items() if key != FAULT}
         message = f"{text} ({kept})" if kept else text
         yield replace(record, failure={**record.failure, "message": message, "details": details})
+
+
+def _telling_first(causes: Sequence[Cause]) -> list[Cause]:
+    """Return the causes in their order, but for those of one clause, level, severity and harm.
+
+    Of these, the ones that name the fault or say where it shows take the first places.
+    """
+    ordered = list(causes)
+    alike: dict[tuple[str, str, str, int], list[int]] = defaultdict(list)
+    for place, cause in enumerate(causes):
+        alike[cause.clause, cause.level, cause.severity, _harm(cause.kind)].append(place)
+    for places in alike.values():
+        for place, cause in zip(places, sorted((causes[p] for p in places), key=lambda c: not c.tells), strict=True):
+            ordered[place] = cause
+    return ordered
 
 
 def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
@@ -321,6 +336,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         source=norm.source if norm else "",
         fault=norm.fault if norm else "",
         named=_fault(headline),
+        located=bool(headline.failure.get("details", {}).get(LOCATED)),
         crashes=sum(r.outcome == "crash" for r in group) if kind != "crash" else 0,
         hangs=sum(r.outcome == "timeout" for r in group) if kind != "timeout" else 0,
         unreachable=norm.unreachable if norm else "",
