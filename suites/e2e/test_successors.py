@@ -41,7 +41,7 @@ def test_a_call_leaves_the_next_one_nothing(load: Load, prompts: Any, sampler: s
     """Requests with one prompt, one per call."""
     generator = load(draft, sampler=sampler)
     asked = following(prompts[1][:20], OWN[parameter])
-    check_following(asked, [generator.generate([request])[0] for request in asked])
+    check_following(asked, [generator.generate([request])[0] for request in asked], "follows other calls")
 
 
 @case("GEN-51", sampler=SAMPLERS, draft=METHODS[:3], parameter=list(OWN), after="a request", reach=REACH)
@@ -50,7 +50,7 @@ def test_a_place_of_the_batch_keeps_nothing(load: Load, prompts: Any, sampler: s
     generator = load(draft, sampler=sampler, max_num_seqs=2)
     asked = following(prompts[1][:20], OWN[parameter])
     for batch in (asked, [*asked[1:], asked[0]]):
-        check_following(batch, generator.generate(batch))
+        check_following(batch, generator.generate(batch), "runs after others and beside one")
 
 
 def following(prompt: Sequence[int], parameters: Sequence[dict[str, Any]]) -> list[GenerationRequest]:
@@ -58,11 +58,11 @@ def following(prompt: Sequence[int], parameters: Sequence[dict[str, Any]]) -> li
     return [GenerationRequest(tuple(prompt), max_tokens=LENGTH, ignore_eos=True, **own) for own in parameters]
 
 
-def check_following(asked: Sequence[GenerationRequest], results: Sequence[GenerationResult]) -> None:
-    """Check that no request has the parameters or the seed of one before it."""
+def check_following(asked: Sequence[GenerationRequest], results: Sequence[GenerationResult], place: str) -> None:
+    """Check that no request has the parameters or the seed of one before it; `place` says what it has to do with it."""
     plain = greedy_text(TARGET, asked[0].prompt_token_ids, LENGTH)
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
-        what = f"request {n}, which follows others with other parameters,"
+        what = f"request {n}, which {place} with other parameters,"
         before = [other for other in range(n) if results[other].token_ids == result.token_ids]
         if request.greedy or request.top_k == 1:
             try:

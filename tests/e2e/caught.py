@@ -515,7 +515,9 @@ CAUGHT: dict[str, list[str]] = {
         "successors:GEN-51:sampler=request_state;draft=none;parameter=top-k;after=a call",
         "requests:GEN-33:draft=none;sampler=request_state;check=places",
     ],
-    "successor_mutants:seeds_stay": ["successors:GEN-51:sampler=flat;draft=none;parameter=seed and temperature;after=a call"],
+    "successor_mutants:seeds_stay": [
+        "successors:GEN-51:sampler=flat;draft=none;parameter=seed and temperature;after=a call",
+    ],
     "successor_mutants:last_token_twice": ["streams:GEN-52:draft=none"],
     "successor_mutants:prompt_rows_after_preemption": [
         "logprobs:GEN-31:draft=none;memory=one sequence",
