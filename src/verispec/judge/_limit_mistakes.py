@@ -1,4 +1,4 @@
-"""Mistakes of the fused ops with what top-k and top-p keep, and with a draw without the rejected draft."""
+"""Mistakes of the fused ops with the tokens that limits keep, and with a draw without the rejected draft."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of the verification of draft trees: the oracles' walks, with what one node leaves to the next."""
+"""Mistakes of the verification of draft trees: the oracles' walks, in which one node changes the next."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Draw = Callable[[Array, Array, float], int]
 
 @dataclass(slots=True)
 class _Node:
-    """What is left of a node's weights while its children are tried.
+    """The weights of a node while its children are tried: each rejection leaves fewer.
 
     Attributes:
         p: weights of the target; their sum is `p_sum`.
@@ -36,7 +36,7 @@ class _Node:
     tried: float = 0.0
 
     def reject(self, token: int) -> bool:
-        """Replace the weights by what a rejection leaves; return False and keep them if that is nothing."""
+        """Replace the weights by the residual of a rejection; return False and keep them if it has no mass."""
         left = self.p.copy()
         left[token] = 0.0
         if self.q is not None:
@@ -84,7 +84,7 @@ def sampled(
     """Return a mistake of `verify_tree_sampled`.
 
     Args:
-        begin: what a node takes from the one before it.
+        begin: change of a node by the one before it.
         last: draw of the last token.
         rejects_untried: True takes children that a full path does not try for rejected ones.
         drawn: True for a mistake with draft probabilities alone, False for one without them.
@@ -177,7 +177,7 @@ def mass_before(whole: Array, left: Array, u: float) -> int:
 
 
 def whole_mass(whole: Array, left: Array, u: float) -> int:
-    """Draw by cumulative weights of what is left, and by the sum of all tokens."""
+    """Draw by cumulative weights of the tokens with something left, and by the sum of all tokens."""
     sums = np.cumsum(np.where(left > 0, whole, 0.0))
     above = np.flatnonzero(sums > np.float64(u) * total(whole))
     return int(above[0]) if len(above) else draw(left, 1.0)
