@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -176,3 +177,15 @@ def test_a_mistake_of_a_clause_is_listed_for_its_op(op: str) -> None:
     words = [mistake for clause in clauses for mistake in clause.mistakes]
     assert set(words) <= set(listed_words)
     assert len(words) == len(set(words))
+
+
+def test_a_mistake_that_explained_a_call_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of large rows has time for few of them."""
+    monkeypatch.setattr(_explained, "_named", defaultdict(set))
+    inputs = inputs_of("verify_draft_logits", 2, SHAPES[1])
+    compared = ComparedCall(contracts.load("verify_draft_logits"), Failure(Kind.VALUE, ""), inputs, {}, {}, {})
+    last = [mistake.words for mistake in listed(compared)][-1]
+    _explained._named["verify_draft_logits"].add(last)
+    first, *others = [mistake.words for mistake in listed(compared)]
+    assert first == last
+    assert len(others) == len(OP_MISTAKES["verify_draft_logits"]) + len(NUMBER_MISTAKES) - 1

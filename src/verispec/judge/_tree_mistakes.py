@@ -161,6 +161,14 @@ def _keep_q_sum(node: _Node, before: _Node) -> None:
     node.q_sum = before.q_sum
 
 
+def _keep_p_sum(node: _Node, before: _Node) -> None:
+    node.p_sum = before.p_sum
+
+
+def _keep_sums(node: _Node, before: _Node) -> None:
+    node.p_sum, node.q_sum = before.p_sum, before.q_sum
+
+
 def _keep_tried(node: _Node, before: _Node) -> None:
     node.tried = before.tried
 
@@ -189,6 +197,8 @@ _WHOLE = "the whole mass of the last draw still counted that of rejected drafts"
 
 SAMPLED: dict[str, Rule] = {
     "the sum of q without rejected drafts were kept for the next node": sampled(_keep_q_sum, drawn=True),
+    "the sum of p after rejections were kept for the next node": sampled(_keep_p_sum),
+    "the sums of p and q after rejections were kept for the next node": sampled(_keep_sums, drawn=True),
     "a node started from what the rejections of the node before left": sampled(_keep_weights),
     _UNTRIED: sampled(rejects_untried=True),
     _BEFORE: sampled(last=mass_before, drawn=False),
