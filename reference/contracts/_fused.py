@@ -49,6 +49,15 @@ CANDIDATES = (
 )
 
 
+MISTAKEN_LIMITS = (
+    "all tokens that tie with the last one of top-k were kept",
+    "all tokens that tie with the last one of top-p were kept",
+    "a draft that top-k drops were kept where it ties with the last token",
+    "a draft that top-p drops were kept where it ties with the last token",
+)
+"""Listed mistakes with the tokens that limits keep."""
+
+
 def _count(name: str, doc: str) -> Tensor:
     return Tensor(name, ("B",), INTS, doc, role=Role.OUT, production="int32")
 
@@ -170,6 +179,12 @@ def sampling_clauses(prefix: str, start: int) -> tuple[Clause, ...]:
         ),
     )
     return tuple(
-        Clause(f"{prefix}-{n}", text, source, outputs=tuple(outputs))
+        Clause(
+            f"{prefix}-{n}",
+            text,
+            source,
+            outputs=tuple(outputs),
+            mistakes=MISTAKEN_LIMITS if text.startswith("p is the softmax") else (),
+        )
         for n, (text, source, *outputs) in enumerate(texts, start)
     )

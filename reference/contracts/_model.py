@@ -215,6 +215,7 @@ class Clause:
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
         outputs: outputs whose values the clause decides. Reports show this clause where they are wrong in most cases.
+        mistakes: listed mistakes that break this clause before any other. Reports show it where most cases name one.
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
         keeps_text: True if drafts alone are worse, or counted wrongly, where the clause is broken: each is verified.
         origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
@@ -231,6 +232,7 @@ class Clause:
     forbids: str = ""
     fault: str = ""
     outputs: tuple[str, ...] = ()
+    mistakes: tuple[str, ...] = ()
     effect: str = ""
     keeps_text: bool = False
     origin: Origin | None = None

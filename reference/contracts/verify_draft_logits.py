@@ -51,6 +51,11 @@ CONTRACT = Contract(
             f"Where a draft was rejected {CANDIDATES}; the first candidate c with v p(c) < p(c) - q(c) is the token, v "
             "being the uniform number of word 2 of the trial's block.",
             f"von Neumann 1951, rejection sampling of norm(max(p - q, 0)); {PAPER}",
+            mistakes=(
+                "every candidate of a draw were tested by the number of the first",
+                "every candidate of a draw had the number of the first",
+                "a candidate were tested by the number that has drawn it",
+            ),
         ),
         Clause(
             "VDL-3",

@@ -34,6 +34,11 @@ CONTRACT = Contract(
             f"draft. The first candidate that the limits keep is the token; after {TRIALS} it is drawn from p without "
             f"the draft, with the number of trial {TRIALS}.",
             f"{PAPER}, one-hot q; {INVERSE_CDF}",
+            mistakes=(
+                "the rejected draft could be drawn",
+                "the mass before the drawn token still counted that of the rejected draft",
+                "the whole mass of the draw still counted that of the rejected draft",
+            ),
         ),
         *sampling_clauses("VOH", 3),
     ),

@@ -54,8 +54,14 @@ CONTRACT = Contract(
         ),
         Clause(
             "VTS-2",
-            "After a rejection p becomes norm(max(p - q, 0)), against which the next sibling is tried.",
+            "After a rejection p becomes norm(max(p - q, 0)), against which the next sibling is tried; every other "
+            "node begins with its own p and q.",
             _PAPER,
+            mistakes=(
+                "a node started from what the rejections of the node before left",
+                "the sum of p after rejections were kept for the next node",
+                "the sums of p and q after rejections were kept for the next node",
+            ),
         ),
         Clause(
             "VTS-3",
@@ -67,17 +73,24 @@ CONTRACT = Contract(
             "VTS-4",
             "Without replacement q(x) becomes 0 and q is normalised after each rejection; else q stays.",
             _WITHOUT,
+            mistakes=("the sum of q without rejected drafts were kept for the next node",),
         ),
         Clause(
             "VTS-5",
             "The last token is drawn from what is left of p at the last node: the first token whose cumulative "
             "probability exceeds the final uniform sample. Every id of the vocabulary can be the token.",
             _PAPER,
+            mistakes=(
+                "the mass before the last token still counted that of rejected drafts",
+                "the whole mass of the last draw still counted that of rejected drafts",
+            ),
         ),
         Clause(
             "VTS-6",
-            "A node without children, and the last of K draft tokens, emits a token drawn from its own p.",
+            "A node without children, and the last of K draft tokens, whose children are neither tried nor left out, "
+            "emits a token drawn from its own p.",
             _PAPER,
+            mistakes=("children that a full path does not try counted as rejected",),
         ),
         Clause(
             "VTS-7",

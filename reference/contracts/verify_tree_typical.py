@@ -49,18 +49,35 @@ CONTRACT = Contract(
             "A child x is accepted exactly if p(x) > 0 and u < a / threshold_acc, where u is its parent's and a is the "
             "sum of p over x and the siblings tried before it.",
             _SGLANG,
+            mistakes=(
+                "the probabilities of rejected siblings were not added up",
+                "the sum of rejected siblings were kept for the next node",
+                "threshold_acc did not count",
+            ),
         ),
-        Clause("VTT-2", "A child x with 0 < p(x) >= threshold_single is accepted whatever u is.", _SGLANG),
+        Clause(
+            "VTT-2",
+            "A child x with 0 < p(x) >= threshold_single is accepted whatever u is.",
+            _SGLANG,
+            mistakes=("threshold_single did not count",),
+        ),
         Clause(
             "VTT-3",
             "The last token is drawn from p of the last node without its rejected children: the first token whose "
             "cumulative probability exceeds the final uniform sample. Every id of the vocabulary can be the token.",
             _SGLANG,
+            mistakes=(
+                "the rejected children of the node before counted as a node's own",
+                "the mass before the last token still counted that of rejected drafts",
+                "the whole mass of the last draw still counted that of rejected drafts",
+            ),
         ),
         Clause(
             "VTT-4",
-            "A node without children, and the last of K draft tokens, emits a token drawn from its own p.",
+            "A node without children, and the last of K draft tokens, whose children are neither tried nor left out, "
+            "emits a token drawn from its own p.",
             _SGLANG,
+            mistakes=("children that a full path does not try counted as rejected",),
         ),
         Clause(
             "VTT-5",

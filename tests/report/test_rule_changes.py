@@ -42,3 +42,16 @@ def test_a_change_of_a_rule_that_few_of_the_failing_cases_show_is_not_their_faul
         rest = [failing(f"sampler/op:OP-2:b={n}", message="wrong") for n in range(others)]
         causes = fold([*shown, *rest, *passing("sampler/op:OP-1:a=9"), *passing("sampler/op:OP-3:c=1")])
         assert {cause.named for cause in causes if cause.clause == "OP-1"} == {named}
+
+
+def test_a_listed_mistake_is_shown_under_the_clause_that_it_breaks() -> None:
+    """Another clause may have fewer cases, of which more fail."""
+    words = "the rejected draft could be drawn"
+    records = [changed(f"sampler/verify_one_hot:VOH-2:k={n}", words) for n in range(3)]
+    records += [changed("sampler/verify_one_hot:VOH-14:limited=yes", words)]
+    right = [f"sampler/verify_one_hot:VOH-2:p={n}" for n in range(9)]
+    (cause,) = fold([*records, *(record for case in right for record in passing(case))])
+    assert (cause.clause, cause.clauses, cause.named) == ("VOH-2", ("VOH-2", "VOH-14"), words)
+    others = [changed(record.id, "another fault") for record in records]
+    (cause,) = fold([*others, *(record for case in right for record in passing(case))])
+    assert cause.clause == "VOH-14"

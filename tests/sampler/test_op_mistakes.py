@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,8 +41,28 @@ def inputs_of(op: str, seed: int, shape: BatchShape) -> dict[str, Any]:
         output = np.full(len(inputs["output_ptr"]), -7)
         return {**inputs, "input_ptr": wide, "output_ptr": output, "replace_from": 2**53}
     if op == "verify_tree_sampled":
-        return {**inputs, "WITHOUT_REPLACEMENT": True}
+        inputs = {**inputs, "WITHOUT_REPLACEMENT": True}
+    if op in ("verify_tree_sampled", "verify_tree_typical") and seed % 2:  # paths are full before their last node
+        return {**inputs, "accept_index": inputs["accept_index"][:, : max(inputs["accept_index"].shape[1] // 2, 1)]}
+    if op in ("verify_one_hot", "verify_draft_logits") and seed % 2:
+        return {**inputs, **tied(inputs, seed)}
     return inputs
+
+
+def tied(inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return logits that tie where limits end, and drafts whose logits do."""
+    logits, states = np.round(inputs["target_logits"]), len(inputs["temperature"])
+    k = 1 + seed % 4
+    drafts = inputs["draft_sampled"].copy()
+    for row in range(len(logits) - 1):
+        ties = np.flatnonzero(logits[row] == np.sort(logits[row])[-k])
+        drafts[row + 1] = ties[(row + seed) % len(ties)]
+    return {
+        "target_logits": logits,
+        "draft_sampled": drafts,
+        "top_k": np.full(states, k),
+        "top_p": np.full(states, 0.6 + 0.06 * (seed % 7), np.float32),
+    }
 
 
 def drawing(seed: int, *, is_drafting: bool) -> dict[str, Any]:
@@ -147,3 +168,24 @@ def test_other_seeds_tell_mistakes_apart() -> None:
 
 def test_the_key_of_a_fault_is_that_of_records() -> None:
     assert (_explained.FAULT, _explained.ALTERNATIVELY) == (FAULT, ALTERNATIVELY)
+
+
+@pytest.mark.parametrize("op", contracts.names())
+def test_a_mistake_of_a_clause_is_listed_for_its_op(op: str) -> None:
+    clauses = contracts.load(op).clauses
+    listed_words = OP_MISTAKES.get(op, {}) | NUMBER_MISTAKES
+    words = [mistake for clause in clauses for mistake in clause.mistakes]
+    assert set(words) <= set(listed_words)
+    assert len(words) == len(set(words))
+
+
+def test_a_mistake_that_explained_a_call_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of large rows has time for few of them."""
+    monkeypatch.setattr(_explained, "_named", defaultdict(set))
+    inputs = inputs_of("verify_draft_logits", 2, SHAPES[1])
+    compared = ComparedCall(contracts.load("verify_draft_logits"), Failure(Kind.VALUE, ""), inputs, {}, {}, {})
+    last = [mistake.words for mistake in listed(compared)][-1]
+    _explained._named["verify_draft_logits"].add(last)
+    first, *others = [mistake.words for mistake in listed(compared)]
+    assert first == last
+    assert len(others) == len(OP_MISTAKES["verify_draft_logits"]) + len(NUMBER_MISTAKES) - 1

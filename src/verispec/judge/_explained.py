@@ -143,7 +143,9 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     if not found or compared.otherwise:
         found += explaining(compared, of_inputs(compared), end)
     found = _told_apart(compared, found, end, least=int("seed" in compared.inputs))
-    named = [mistake for mistake in found if mistake.is_listed] or found or in_rule(compared)
+    named = [mistake for mistake in found if mistake.is_listed]
+    _named[op] |= {mistake.words for mistake in named}
+    named = named or found or in_rule(compared)
     _fruitless[op] += not named
     return named if len(named) <= MOST else []
 
@@ -152,6 +154,8 @@ _fruitless: Counter[str] = Counter()
 """Failures of each op that no mistake explained."""
 _searched: dict[str, float] = defaultdict(float)
 """Processor time for each op."""
+_named: dict[str, set[str]] = defaultdict(set)
+"""Words of listed mistakes that explained a call of each op."""
 _found: dict[str, list[Mistake]] = {}
 """Mistakes in the rule of an op that explained a call of this process."""
 
@@ -179,9 +183,14 @@ def in_rule(compared: ComparedCall) -> list[Mistake]:
 
 
 def listed(compared: ComparedCall) -> Iterator[Mistake]:
-    """Yield the mistakes that are listed for the op of a call, and those of its random numbers."""
-    rules = OP_MISTAKES.get(compared.contract.name, {}) | (NUMBER_MISTAKES if "seed" in compared.inputs else {})
-    yield from (Mistake(words, rule, is_listed=True) for words, rule in rules.items())
+    """Yield the mistakes that are listed for the op of a call, and those of its random numbers.
+
+    Those that explained another call come first: a large call leaves time for few.
+    """
+    op = compared.contract.name
+    rules = OP_MISTAKES.get(op, {}) | (NUMBER_MISTAKES if "seed" in compared.inputs else {})
+    for words in sorted(rules, key=lambda words: words not in _named[op]):
+        yield Mistake(words, rules[words], is_listed=True)
 
 
 def of_inputs(compared: ComparedCall) -> Iterator[Mistake]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.judge._compare import Array, oracle_outputs
+from verispec.judge._limit_mistakes import LIMITED, WITHOUT_DRAFT
 from verispec.judge._mistake import Inputs, Outputs, Rule, having, without
-from verispec.reference.oracle._tree import children, draw, power_of_two, total, walk, weights
+from verispec.judge._tree_mistakes import SAMPLED, TYPICAL
 
 
 def _limits_apart(op: str, inputs: Inputs) -> Outputs | None:
@@ -24,59 +25,6 @@ def _last_rates(op: str, inputs: Inputs) -> Outputs:
         for name, values in own.items():
             outputs[name][b] = values[b]
     return outputs
-
-
-def _last_sibling_alone(op: str, inputs: Inputs) -> Outputs:
-    given = dict(inputs)
-    divisor = max(given["threshold_acc"], 1e-9)
-    vocab, places = given["target_probs"].shape[2], len(given["predicts"])
-
-    def step(b: int, node: int, place: int, is_full: bool) -> tuple[int | None, int]:
-        p = weights(given["target_probs"][b, node])
-        left, u = p.copy(), np.float64(given["uniform_samples"][b, node])
-        links = given["retrieve_next_token"][b, node], given["retrieve_next_sibling"][b]
-        for child in () if is_full else children(*links):
-            token = int(given["candidates"][b, child])
-            if 0 <= token < vocab and 0 <= given["retrieve_index"][b, child] < places:
-                if p[token] > 0 and (u < p[token] / divisor or p[token] >= given["threshold_single"]):
-                    return child, token
-                left[token] = 0.0
-        return None, draw(left, given["uniform_samples_for_final_sampling"][b])
-
-    tokens, path, counts = given["predicts"], given["accept_index"], given["accept_token_num"]
-    return walk(tokens, path, counts, given["retrieve_index"], step)
-
-
-def _kept_weight(op: str, inputs: Inputs) -> Outputs | None:
-    if inputs["draft_probs"] is None or not inputs["WITHOUT_REPLACEMENT"]:
-        return None
-    given = dict(inputs)
-    vocab, places, request, q_sum = given["target_probs"].shape[2], len(given["predicts"]), -1, 1.0
-
-    def step(b: int, node: int, place: int, is_full: bool) -> tuple[int | None, int]:
-        nonlocal request, q_sum
-        if b != request:
-            request, q_sum = b, 1.0
-        p, p_sum, q = weights(given["target_probs"][b, node]), 1.0, weights(given["draft_probs"][b, node])
-        links = given["retrieve_next_token"][b, node], given["retrieve_next_sibling"][b]
-        for child in () if is_full else children(*links):
-            token = int(given["candidates"][b, child])
-            if not (0 <= token < vocab and 0 <= given["retrieve_index"][b, child] < places and q[token] > 0):
-                continue
-            if np.float64(given["uniform_samples"][b, child]) * (p_sum * q[token]) < q_sum * p[token]:
-                return child, token
-            left = np.maximum(q_sum * p - p_sum * q, 0.0)
-            if not total(left) > 0:
-                break
-            scale = power_of_two(total(left))
-            p, p_sum = left * scale, total(left) * scale
-            q[token] = 0.0
-            scale = power_of_two(total(q))
-            q, q_sum = q * scale, total(q) * scale
-        return None, draw(p, given["uniform_samples_for_final_sampling"][b])
-
-    tokens, path, counts = given["predicts"], given["accept_index"], given["accept_token_num"]
-    return walk(tokens, path, counts, given["retrieve_index"], step)
 
 
 def _whole_blocks(op: str, inputs: Inputs) -> Outputs | None:
@@ -122,11 +70,11 @@ OP_MISTAKES: dict[str, dict[str, Rule]] = {
         "a request with fewer drafts had the last rates": _last_rates,
         "every draft had the first rate": having("acceptance_rates", _same_rates),
     },
-    "verify_draft_logits": {**_HEAT, **_TOP},
-    "verify_one_hot": {**_HEAT, **_TOP},
-    "verify_tree_sampled": {"the sum of q without rejected drafts were kept for the next node": _kept_weight},
+    "verify_draft_logits": {**_HEAT, **_TOP, **LIMITED},
+    "verify_one_hot": {**_HEAT, **_TOP, **LIMITED, **WITHOUT_DRAFT},
+    "verify_tree_sampled": SAMPLED,
     "verify_tree_typical": {
-        "the probabilities of rejected siblings were not added up": _last_sibling_alone,
+        **TYPICAL,
         "threshold_single did not count": having("threshold_single", lambda _: float("inf")),
         "threshold_acc did not count": having("threshold_acc", lambda _: 1.0),
     },

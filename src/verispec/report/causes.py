@@ -403,9 +403,10 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
 
     Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. A
     clause without a failure of this kind does not stand for one that has some. One that leaves every text as it is does
-    not stand for one on texts. If nearly every case fails, take the first and most basic clause, of those that decide
-    the wrong output if there is one. Otherwise take the clause with the highest failure rate; of equals one that
-    decides the wrong output, and the one with the fewest cases.
+    not stand for one on texts. Then prefer the clause that the listed mistake of most cases breaks. If nearly every
+    case fails, take the first and most basic clause, of those that decide the wrong output if there is one. Otherwise
+    take the clause with the highest failure rate; of equals one that decides the wrong output, and the one with the
+    fewest cases.
     """
     cases = Counter(r.case.clause for r in judged)
     is_one_op = len({r.case.subject for r in group}) == 1
@@ -413,6 +414,8 @@ def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> 
     own = [r for r in own if r.kind == kind] or own
     failing = Counter(r.case.clause for r in [r for r in own if not keeps_text(r)] or own)
     speaking = [c for c in failing if _forbids(c) == kind]
+    if not speaking and (named := _of_mistake(failing, own)):
+        return min(named, key=_clause_order)
     deciding = _deciding(failing, own)
     if speaking or 2 * len(group) > len(judged):
         return min(speaking or deciding or failing, key=_clause_order)
@@ -423,6 +426,13 @@ def _deciding(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
     """Return those of `clauses` that decide the output that is wrong in most cases of a group."""
     ((output, _),) = Counter(str(r.failure.get("output", "")) for r in group).most_common(1)
     return [name for name in clauses if (clause := clause_of(name)) and output in clause.outputs]
+
+
+def _of_mistake(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
+    """Return those of `clauses` that are broken by a listed mistake which at least half of a group name."""
+    mistakes = Counter(each for r in group for each in _fault(r).split(ALTERNATIVELY))
+    main = {mistake for mistake, count in mistakes.items() if 2 * count >= len(group)}
+    return [name for name in clauses if (clause := clause_of(name)) and main & set(clause.mistakes)]
 
 
 def _forbids(name: str) -> str:
