@@ -525,6 +525,7 @@ CAUGHT: dict[str, list[str]] = {
         "trees:GEN-44:tree=wide",
         "trees:GEN-44:memory=blocks of 32, chunks of 24;tree=forks",
     ],
+    "tree_mutants:lone_node_not_moved": ["trees:GEN-44:tree=wide", "trees:GEN-44:tree=forks;check=ends apart"],
     "tree_mutants:positions_of_places": [
         "trees:GEN-44:tree=forks",
     ],
