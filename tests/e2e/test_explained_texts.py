@@ -1,4 +1,4 @@
-"""Wrong texts of draft trees and of chunked prompts: the one mistake that gives them is named."""
+"""Wrong texts of trees, of chunked prompts and of sliding windows: the one mistake that gives them is named."""
 
 from __future__ import annotations
 
@@ -128,6 +128,21 @@ def test_lost_states_of_chunks_leave_short_prompts_alone() -> None:
 def test_mistakes_in_trees_are_named(engine: str, case: str, words: str, tmp_path: Path) -> None:
     told = {name: told for told, name in TREE_MISTAKES.items()}[words]
     assert told in records_of(engine, [case], tmp_path)[case]["failure"]["details"][FAULT].split(ALTERNATIVELY)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engine", "layers"),
+    [
+        ("window_mutants:one_mask", "all layers"),
+        ("window_mutants:windows_ignored", "no layer"),
+        ("window_mutants:windows_exchanged", "only the layers that should have none"),
+    ],
+)
+def test_windows_of_other_layers_are_named(engine: str, layers: str, tmp_path: Path) -> None:
+    case = "windows:GEN-41:draft=none;target=mixed windows"
+    failure = records_of(engine, [case], tmp_path)[case]["failure"]
+    assert failure["details"][FAULT] == f"{layers} had the window"
 
 
 @pytest.mark.slow
