@@ -248,9 +248,10 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-41",
-            "With sliding windows a token depends on the last tokens of its window alone, drafts that were verified or "
-            "rejected at its edge included.",
-            "Mistral's sliding window attention: a query sees as many tokens as the window has, itself included",
+            "With sliding windows a query sees the last tokens of the window of its own layer alone, and all tokens in "
+            "a layer without one, drafts that were verified or rejected at the edge included.",
+            "Mistral's sliding window attention: a query sees as many tokens as the window has, itself included; "
+            "transformers' layer_types: the kind of each layer; vllm#21863: the window in all layers",
         ),
         Clause(
             "GEN-42",

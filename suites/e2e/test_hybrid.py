@@ -7,14 +7,17 @@ changes every later token. Log-probabilities show it where the most likely token
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Mismatch
 from verispec.suites.e2e._again import Again
+from verispec.suites.e2e._chunk_states import chunk_mistakes
+from verispec.suites.e2e._explained_texts import explained_texts
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._logprobs import Text, check_batch, check_result
@@ -51,10 +54,31 @@ def judge(
     def check(n: int, result: GenerationResult) -> None:
         model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, f"request {n}")
 
-    check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
+    again, layout = Again(generator, asked), layout_of(memory)
+    try:
+        check_texts(asked, results, check, layout, again)
+    except Mismatch as mismatch:
+        raise explained_chunks(mismatch, again, layout.chunk) from None
     steps = [step for result in results for step in result.steps if step.drafted]
     if steps and all(step.accepted == step.drafted for step in steps):
         raise Inconclusive("no draft was rejected")
+
+
+def explained_chunks(mismatch: Mismatch, again: Again, chunk: int) -> Mismatch:
+    """Return the mismatch with the mistake between chunks that gives all texts of the requests, each alone.
+
+    A request alone is read in whole chunks; beside others the ends of its chunks are not known.
+    """
+    texts, logprobs = [], {}
+    with suppress(Exception):  # the failure that is known tells more
+        for request in again.asked:
+            if len(request.prompt_token_ids) > chunk:
+                [result] = again.results([request])
+                texts.append((request.prompt_token_ids, result.token_ids))
+                logprobs[texts[-1]] = [entry.sampled for entry in result.logprobs or ()]
+        mistakes = chunk_mistakes(TARGET, chunk)
+        return explained_texts(mismatch, reference_model(TARGET), mistakes, texts, "alone, ", logprobs)
+    return mismatch
 
 
 @case("GEN-45", target="hybrid", draft=DRAFTS, reach=REACH)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import numpy as np
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
 from verispec.suites.e2e._again import Again
+from verispec.suites.e2e._explained_texts import explained_texts
 from verispec.suites.e2e._reference_model import greedy_texts, reference_model
 from verispec.suites.e2e._setups import (
     FORKS,
@@ -32,6 +34,7 @@ from verispec.suites.e2e._setups import (
 )
 from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._tiny import VOCAB
+from verispec.suites.e2e._tree_texts import TreeTexts
 from verispec.suites.e2e.test_draft_schedules import ARRIVING
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_counts, sequence_law
 
@@ -76,8 +79,41 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, tree: str, memory:
         reference_model(TARGET).judge_greedy(chosen[n], tokens, f"prompt {n}")
 
     layout = replace(layout_of(memory), has_forks=True)
-    check_texts(asked, results, check, layout, Again(generator, asked))
+    try:
+        check_texts(asked, results, check, layout, Again(generator, asked))
+    except Mismatch as mismatch:
+        raise explained_trees(mismatch, tree, list(zip(chosen, results, strict=True))) from None
     require_accepted_drafts(results)
+
+
+def judge_one(
+    number: int, what: str, prompts: Sequence[tuple[int, ...]], results: Sequence[GenerationResult], tree: str
+) -> None:
+    """Check one of several greedy texts; a failure names the mistake that gives all of them, if it knows it."""
+    try:
+        reference_model(TARGET).judge_greedy(prompts[number], results[number].token_ids, what)
+    except Mismatch as mismatch:
+        raise explained_trees(mismatch, tree, list(zip(prompts, results, strict=True))) from None
+
+
+def explained_trees(
+    mismatch: Mismatch, tree: str, texts: Sequence[tuple[tuple[int, ...], GenerationResult]]
+) -> Mismatch:
+    """Return the mismatch with the mistake in trees that gives all texts, else with the paths before wrong tokens."""
+    with suppress(Exception):  # the failure that is known tells more
+        right, trees = reference_model(TARGET), TreeTexts(TARGET, fixtures.model("draft"), TREES[tree], texts)
+        told = explained_texts(mismatch, right, trees.mistaken(), [(prompt, own.token_ids) for prompt, own in texts])
+        if told is not mismatch:
+            return told
+        wrong = {}
+        for prompt, result in texts:
+            try:
+                right.judge_greedy(prompt, result.token_ids, "a text")
+            except Mismatch as own:
+                wrong[prompt, result.token_ids] = int(own.failure.details["position"])
+        failure = mismatch.failure
+        return Mismatch(replace(failure, message=failure.message + trees.behind(wrong)))
+    return mismatch
 
 
 @case("GEN-44", memory=[*LAYOUTS, "budget of 10"], tree="forks", reach=REACH, quick=False)
@@ -91,10 +127,11 @@ def test_trees_at_the_longest_sequence(load: Load, prompts: Any, tree: str) -> N
     draft, options = of_tree(tree)
     generator = load(draft, "blocks of 32, chunks of 24", **options)
     chosen = [(*prompt, *prompt[: 24 + n]) for n, prompt in enumerate(prompts[:3])]
-    for prompt, result in zip(chosen, generator.generate(greedy(chosen, LIMIT)), strict=True):
+    results = generator.generate(greedy(chosen, LIMIT))
+    for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
         room = LIMIT - len(prompt)
         require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, max_model_len leaves room for {room}")
-        reference_model(TARGET).judge_greedy(prompt, result.token_ids, "a sequence of the maximum length")
+        judge_one(n, "a sequence of the maximum length", chosen, results, tree)
 
 
 @case("GEN-44", tree=["forks"], check="ends apart", reach=REACH, quick=False)
@@ -107,7 +144,7 @@ def test_trees_at_the_longest_sequence_beside_others(load: Load, prompts: Any, t
     for n, (prompt, result) in enumerate(zip(chosen, results, strict=True)):
         room = limit - len(prompt)
         require(len(result.token_ids) == room, f"{len(result.token_ids)} tokens, max_model_len leaves room for {room}")
-        reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"a sequence of the maximum length, prompt {n}")
+        judge_one(n, f"a sequence of the maximum length, prompt {n}", chosen, results, tree)
         require_whole_trees(result, len(TREES[tree]), room, f"prompt {n}")
 
 

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import transformers
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationResult
+from verispec.engines.protocol.generation import GenerationResult, Generator
+from verispec.judge import Mismatch
 from verispec.suites.e2e._again import Again
-from verispec.suites.e2e._drafts import judge_texts
+from verispec.suites.e2e._drafts import Drafter, Text, enough, explained, judge_texts
+from verispec.suites.e2e._explained_texts import explained_texts
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, layout_of, require, stepped
 from verispec.suites.e2e._texts import check_texts
-from verispec.suites.e2e._windowed import save_windowed
+from verispec.suites.e2e._windowed import MIXED, ORDERS, save_mixed, save_windowed
 
 LENGTH = 40
 PROMPTS = 6
@@ -115,4 +120,89 @@ def test_a_draft_model_sees_past_its_targets_window(load: Load, windowed: dict[s
     results = stepped(generator, greedy(chosen, LENGTH))
     judge = reference_model(fixtures.model("draft"))
     judged = judge_texts(judge, list(zip(chosen, results, strict=True)), 3)
+    require(judged > 0, "no step had a draft")
+
+
+MIXED_REACH = "a model in which some layers have sliding windows and others none"
+Orders = dict[str, dict[str, Path]]
+"""Folders of the models by the layers that have a window; see `ORDERS`."""
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Orders:
+    """Return the models with a window in every second layer, and those that an engine may take them for."""
+    return {order: save_mixed(tmp_path_factory.mktemp("mixed") / "models", order) for order in ORDERS}
+
+
+def load_mixed(load: Load, mixed: Orders, draft: str, memory: str = "") -> Generator:
+    """Load the target with windows in some layers, with a draft model of its kind where one drafts.
+
+    Raises:
+        UnsupportedCall: the engine, or this transformers, has no such models.
+    """
+    if not hasattr(transformers, "MinistralForCausalLM"):
+        raise UnsupportedCall("this transformers has no Ministral to compare with")
+    models = mixed[MIXED]
+    drafter = models["draft"] if draft.startswith("draft_model") else None
+    try:
+        return load(draft, memory, target=models["target"], drafter=drafter)
+    except UnsupportedCall:
+        raise
+    except Exception as error:
+        first = str(error).partition("\n")[0]
+        raise UnsupportedCall(f"the engine does not load a MinistralForCausalLM: {first}") from error
+
+
+def other_orders(mixed: Orders, name: str) -> dict[str, Path]:
+    """Return the folders of a model with the window in other layers, by the mistake in words."""
+    return {f"{order} had the window": models[name] for order, models in mixed.items() if order != MIXED}
+
+
+@case("GEN-41", target="mixed windows", draft=METHODS, reach=MIXED_REACH)
+def test_every_layer_has_its_own_window(load: Load, mixed: Orders, prompts: Any, draft: str, memory: str = "") -> None:
+    """Greedy texts that outgrow the windows of half of the layers."""
+    generator, asked = load_mixed(load, mixed, draft, memory), greedy(prompts[:PROMPTS], LENGTH)
+    model, results = reference_model(mixed[MIXED]["target"]), generator.generate(asked)
+
+    def check(n: int, result: GenerationResult) -> None:
+        model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, f"prompt {n}")
+
+    try:
+        check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
+    except Mismatch as mismatch:
+        mistakes = {
+            told: partial(lambda folder: [reference_model(folder)], folder)
+            for told, folder in other_orders(mixed, "target").items()
+        }
+        texts = [(each.prompt_token_ids, result.token_ids) for each, result in zip(asked, results, strict=True)]
+        raise explained_texts(mismatch, model, mistakes, texts) from None
+
+
+@case(
+    "GEN-41",
+    target="mixed windows",
+    memory="preemption",
+    draft="draft_model k=3",
+    reach=f"{MIXED_REACH}, and preemption",
+)
+def test_every_layer_has_its_own_window_in_any_layout(load: Load, mixed: Orders, prompts: Any) -> None:
+    test_every_layer_has_its_own_window(load, mixed, prompts, "draft_model k=3", "preemption")
+
+
+@case("GEN-14", target="mixed windows", draft="draft_model k=3", reach=MIXED_REACH)
+def test_every_layer_of_a_draft_model_has_its_own_window(load: Load, mixed: Orders, prompts: Any) -> None:
+    chosen = prompts[:PROMPTS]
+    generator, asked = load_mixed(load, mixed, "draft_model k=3"), greedy(chosen, LENGTH)
+    texts: Sequence[Text] = list(zip(chosen, stepped(generator, asked), strict=True))
+    right = [(reference_model(mixed[MIXED]["draft"]), 3)]
+    again = Again(generator, asked, more=greedy(prompts[PROMPTS : 4 * PROMPTS], LENGTH))
+    try:
+        judged = judge_texts(right[0][0], texts, 3, again=again)
+    except Mismatch as mismatch:
+        texts = enough(right, texts, again)
+        mistakes: dict[str, Callable[[], Sequence[Drafter]]] = {
+            told: partial(lambda folder: [(reference_model(folder), 3)], folder)
+            for told, folder in other_orders(mixed, "draft").items()
+        }
+        raise explained(mismatch, right, mistakes, texts) from None
     require(judged > 0, "no step had a draft")

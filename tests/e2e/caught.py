@@ -406,6 +406,12 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:gathered_on_one_rank": ["ranks:GEN-40:draft=none;sampling=greedy"],
     "rank_engines:drafts_on_rank_zero": ["ranks:GEN-40:draft=ngram k=3;sampling=greedy"],
     "window_mutants:windows_ignored": ["windows:GEN-41:draft=none;target=windowed"],
+    "window_mutants:one_mask": [
+        "windows:GEN-41:draft=none;target=mixed windows",
+        "windows:GEN-41:target=mixed windows;memory=preemption;draft=draft_model k=3",
+        "windows:GEN-14:target=mixed windows;draft=draft_model k=3",
+    ],
+    "window_mutants:windows_exchanged": ["windows:GEN-41:draft=ngram k=3;target=mixed windows"],
     "window_mutants:window_without_the_token": [
         "windows:GEN-41:draft=none;target=windowed",
         "windows:GEN-41:memory=preemption;draft=eagle3 k=3;target=windowed",
@@ -538,6 +544,7 @@ CAUGHT: dict[str, list[str]] = {
         "trees:GEN-44:tree=wide",
         "trees:GEN-44:memory=blocks of 32, chunks of 24;tree=forks",
     ],
+    "tree_mutants:lone_node_not_moved": ["trees:GEN-44:tree=wide", "trees:GEN-44:tree=forks;check=ends apart"],
     "tree_mutants:positions_of_places": [
         "trees:GEN-44:tree=forks",
     ],

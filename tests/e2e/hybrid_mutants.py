@@ -105,6 +105,24 @@ class ChunkForgotten(Changed):
                 part.begins.fill_(True)
 
 
+class WindowOfChunksForgotten(Changed):
+    """Each chunk of a prompt starts with an empty window of its convolution; the state of the scan is right."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+
+        def read(states: dict[Key, torch.Tensor], part: Any) -> dict[Key, torch.Tensor]:
+            made = _read(states, part)
+            if part.length > 1:
+                made |= {key: torch.zeros_like(state) for key, state in made.items() if key[0] == "conv"}
+            return made
+
+        recurrent._read = read
+
+    def change(self, states: RecurrentStates, parts: Sequence[RecurrentPart], before: np.ndarray) -> None:
+        """Change nothing else."""
+
+
 class Padded(Changed):
     """Requests with fewer tokens than the longest of a step are padded, and their states read the padding."""
 
@@ -187,6 +205,7 @@ accepted_of_neighbour = engine_with(AcceptedOfNeighbour)
 first_checkpoint = engine_with(FirstCheckpoint)
 finished = engine_with(Finished)
 chunk_forgotten = engine_with(ChunkForgotten)
+window_of_chunks_forgotten = engine_with(WindowOfChunksForgotten)
 padded = engine_with(Padded)
 preempted = engine_with(Preempted)
 conv_not_rolled_back = engine_with(ConvNotRolledBack)

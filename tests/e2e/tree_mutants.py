@@ -42,6 +42,24 @@ class PathNotMoved(CPURunner):
             base.compact = right
 
 
+class LoneNodeNotMoved(CPURunner):
+    """Keys and values of a node that is accepted alone stay at its place of the tree (sglang#15360)."""
+
+    def step(self, on_emit: Any = None) -> None:
+        right = base.compact
+
+        def compact(cache: Any, parts: Any, paths: Any, block_size: int) -> None:
+            long = [n for n, path in enumerate(paths) if len(path) > 2]
+            if long:
+                right(cache, [parts[n] for n in long], [paths[n] for n in long], block_size)
+
+        base.compact = compact
+        try:
+            super().step(on_emit)
+        finally:
+            base.compact = right
+
+
 class PositionsOfPlaces(CPURunner):
     """Nodes have the positions of their places instead of their depths."""
 
@@ -72,6 +90,7 @@ class OneNumberForAll(CPURunner):
 
 
 branches_seen = engine_with(BranchesSeen)
+lone_node_not_moved = engine_with(LoneNodeNotMoved)
 path_not_moved = engine_with(PathNotMoved)
 positions_of_places = engine_with(PositionsOfPlaces)
 one_number_for_all = engine_with(OneNumberForAll)

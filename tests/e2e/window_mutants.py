@@ -25,6 +25,23 @@ def windows_ignored() -> Mutant:
     return with_masks("windows ignored", lambda group, heads, window, dtype: _mask(group, heads, None, dtype))
 
 
+def one_mask() -> Mutant:
+    """Return an engine whose layers all have the mask of the first one."""
+
+    def masks(group: Any, heads: int, window: int | None, dtype: torch.dtype) -> torch.Tensor:
+        made: torch.Tensor = next(iter(group._masks.values())) if group._masks else _mask(group, heads, window, dtype)
+        return made
+
+    return with_masks("one mask", masks)
+
+
+def windows_exchanged() -> Mutant:
+    """Return an engine whose layers without a window have that of the others, which have none."""
+    return with_masks(
+        "windows exchanged", lambda group, heads, window, dtype: _mask(group, heads, None if window else 20, dtype)
+    )
+
+
 def window_without_the_token() -> Mutant:
     """Return an engine whose window holds its number of earlier tokens, the token itself not counted."""
     return with_masks(

@@ -15,7 +15,7 @@ from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, g
 from verispec.report.separation import separation
 from verispec.report.text import facts
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import AS_IF, FAULT, LOCATED, Record
+from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, Record
 from verispec.suites.sampler._rejection import random_arguments
 
 OP = "sampler/rejection_random_sample"
@@ -326,6 +326,17 @@ def test_the_first_case_is_one_that_explains_itself_as_most_do() -> None:
 def test_an_explanation_of_few_cases_may_be_chance() -> None:
     assert first(*map(of_size, (1, 2, 3)), of_size(4, MISREAD)) == "k=1"
     assert first(of_size(1, CHANCE), *(of_size(k, f"wrong (as if k were {k})") for k in range(2, 9))) == "k=1"
+
+
+def test_of_cases_that_name_a_fault_one_that_names_it_alone_is_shown() -> None:
+    def naming(k: int, *faults: str) -> Record:
+        return failing(f"{OP}:RRS-7:k={k}", failure={"details": {FAULT: ALTERNATIVELY.join(faults)}})
+
+    either = [naming(k, "old keys", "no keys") for k in (1, 2, 3)]
+    unlike = passing(*(f"{OP}:RRS-1:k={k}" for k in range(9)))
+    assert fold([*either, naming(4, "no keys"), *unlike])[0].named == "no keys"
+    assert fold([*either, naming(4, "no keys"), failing(f"{OP}:RRS-7:k=5"), *unlike])[0].named == "no keys"
+    assert fold([*either, *unlike])[0].named == ALTERNATIVELY.join(("old keys", "no keys"))
 
 
 def test_the_first_case_names_the_fault_that_most_name() -> None:

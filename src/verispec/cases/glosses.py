@@ -256,6 +256,7 @@ GLOSSES: dict[str, Gloss] = {
             "tiny": "the small trained model",
             "hybrid": "a trained model of attention and recurrent layers",
             "windowed": "a target with sliding windows",
+            "mixed windows": "a target of which every second layer has a sliding window",
             "witness": "a target whose every row is known",
         },
     ),

@@ -314,6 +314,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     wanted = [r for r in of_clause if r.kind == kind] or of_clause
     wanted = [r for r in wanted if r.reach] or wanted
     wanted = [r for r in wanted if _fault(r)] or wanted
+    wanted = _of_one_fault(wanted)
     wanted = _apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted
     headline = _headline(wanted)
     norm = clause_of(clause)
@@ -363,6 +364,14 @@ def _headline(wanted: Sequence[Record]) -> Record:
     main = [text for text, count in said.most_common(1) if 2 * count >= len(ordered)]
     explained = (r for r in ordered if _explanation_in(r) in main)
     return next((r for r in explained if r.seconds <= max(QUICK, 2 * smallest.seconds)), smallest)
+
+
+def _of_one_fault(wanted: Sequence[Record]) -> list[Record]:
+    """Return the cases that name one fault alone, if it is the same and all others name it or another one."""
+    alone = {fault for r in wanted if (fault := _fault(r)) and ALTERNATIVELY not in fault}
+    if len(alone) != 1 or not all(alone & set(_fault(r).split(ALTERNATIVELY)) for r in wanted):
+        return list(wanted)
+    return [r for r in wanted if _fault(r) in alone]
 
 
 def _explanation_in(record: Record) -> str:

@@ -1,0 +1,170 @@
+"""Texts of draft trees: the paths that were accepted, and the texts that a target with a mistake in its trees has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from verispec.engines.protocol.generation import GenerationResult
+from verispec.suites.e2e._reference_model import Array, ReferenceModel, Text, Tokens, model, quiet, reference_model
+
+Ranks = tuple[int, ...]
+"""Ranks of the drafts from the root on."""
+
+UNMOVED, LONE, FOREIGN, PLACES = "unmoved", "lone", "foreign", "places"
+TREE_MISTAKES = {
+    "keys of accepted nodes stayed in the places of the tree": UNMOVED,
+    "a node that was accepted alone had the keys of the tree's first node": LONE,
+    "a node saw all nodes before it, those of other branches too": FOREIGN,
+    "a node's position were its place in the tree, not its depth": PLACES,
+}
+"""Mistakes of a target that verifies trees, in words, to follow "as if"."""
+
+
+@dataclass(frozen=True)
+class TreeStep:
+    """A step of a text.
+
+    Attributes:
+        root: place of the last token before the step in the whole sequence.
+        tokens: tokens of the drafted nodes.
+        accepted: numbers of the accepted nodes among them.
+    """
+
+    root: int
+    tokens: tuple[int, ...]
+    accepted: tuple[int, ...]
+
+
+class TreeTexts:
+    """Texts of one drafter's trees.
+
+    Args:
+        target: folder of the target.
+        drafter: folder of the draft model.
+        paths: nodes of the tree, in the order of their places.
+        texts: prompts and results.
+    """
+
+    def __init__(
+        self,
+        target: Path,
+        drafter: Path,
+        paths: Sequence[Ranks],
+        texts: Sequence[tuple[Tokens, GenerationResult]],
+    ) -> None:
+        self._target, self._drafter, self._paths = target, drafter, sorted(paths, key=lambda path: (len(path), path))
+        self._steps: dict[Text, tuple[TreeStep, ...]] = {}
+        """Steps by text; none where an accepted token is no draft of the float64 drafter's."""
+        for prompt, result in texts:
+            text = tuple(prompt), result.token_ids
+            self._steps[text] = self._steps_of(text, result)
+
+    def mistaken(self) -> dict[str, Callable[[], Sequence[ReferenceModel]]]:
+        """Return models by the mistake that they make; none if the drafts of some text are not known."""
+        if not all(self._steps.values()):
+            return {}
+        return {told: partial(self._model, mistake) for told, mistake in TREE_MISTAKES.items()}
+
+    def behind(self, wrong: Mapping[Text, int]) -> str:
+        """Return the last paths that were accepted before the first wrong tokens of texts, to follow a message.
+
+        Args:
+            wrong: place of the first wrong token by text.
+        """
+        last: Counter[Ranks] = Counter()
+        for text, place in wrong.items():
+            known = len(text[0]) + place
+            paths = [s.accepted for s in self._steps[text] if s.accepted and s.root + len(s.accepted) < known]
+            if not paths:
+                return ""
+            last[self._paths[paths[-1][-1]]] += 1
+        told = " and ".join(
+            f"({', '.join(map(str, path))}) in {count} text{'s' * (count > 1)}" for path, count in sorted(last.items())
+        )
+        return f"; the last path that was accepted before the first wrong token has the ranks {told}" if last else ""
+
+    def _steps_of(self, text: Text, result: GenerationResult) -> tuple[TreeStep, ...]:
+        ids = [*text[0], *text[1]]
+        found, root = [], len(text[0]) - 1
+        for step in result.steps:
+            if root >= len(ids) - 1:
+                break
+            nodes = self._paths[: step.drafted]
+            tokens = self._drafted(ids[: root + 1], nodes)
+            accepted: list[int] = []
+            for following in ids[root + 1 : root + 1 + step.accepted]:
+                above = nodes[accepted[-1]] if accepted else ()
+                node = (n for n, path in enumerate(nodes) if path[:-1] == above and tokens[n] == following)
+                if (number := next(node, None)) is None:
+                    return ()
+                accepted.append(number)
+            found.append(TreeStep(root, tokens, tuple(accepted)))
+            root += step.accepted + 1
+        return tuple(found)
+
+    def _drafted(self, known: Sequence[int], nodes: Sequence[Ranks]) -> tuple[int, ...]:
+        """Return the drafter's tokens of the nodes behind a text."""
+        tokens: dict[Ranks, int] = {}
+        falling: dict[Ranks, Array] = {}
+        for path in nodes:
+            above = path[:-1]
+            if above not in falling:
+                branch = [tokens[path[:n]] for n in range(1, len(path))]
+                rows = reference_model(self._drafter).logits((*known, *branch), (0,))
+                falling[above] = np.argsort(-rows[0], kind="stable")
+            tokens[path] = int(falling[above][path[-1]])
+        return tuple(tokens[path] for path in nodes)
+
+    def _model(self, mistake: str) -> list[ReferenceModel]:
+        exact, single = (partial(self._rows, mistake, dtype) for dtype in (torch.float64, torch.float32))
+        return [ReferenceModel(exact, single)]
+
+    def _rows(self, mistake: str, dtype: torch.dtype, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
+        """Return the logits [emitted, V] of a target with a mistake."""
+        ids, positions = list(prompt[:-1]), list(range(len(prompt) - 1))
+        kept = list(range(len(prompt) - 1))
+        """Row whose keys are at each place."""
+        seen: list[list[int]] = [[*range(n + 1)] for n in kept]
+        chosen: list[int] = []
+        """Rows that the emitted tokens are chosen from."""
+        depths = [len(path) for path in self._paths]
+        text = [*prompt, *tokens]
+        for step in self._steps[prompt, tokens]:
+            root = len(ids)
+            ids.append(text[step.root])
+            positions.append(step.root)
+            seen.append([*kept[: step.root], root])
+            nodes = range(len(step.tokens))
+            for n in nodes:
+                ids.append(step.tokens[n])
+                positions.append(step.root + (n + 1 if mistake == PLACES else depths[n]))
+                above = nodes[: n + 1] if mistake == FOREIGN else [m for m in nodes if self._is_above(m, n)]
+                seen.append([*kept[: step.root], root, *(root + 1 + m for m in above)])
+            path = [root + 1 + n for n in step.accepted]
+            stay = mistake == UNMOVED or (mistake == LONE and len(path) == 1)
+            kept += [root, *(range(root + 1, root + 1 + len(path)) if stay else path)]
+            chosen += [root, *path]
+        mask = torch.full((len(ids), len(ids)), float("-inf"), dtype=dtype)
+        for row, columns in enumerate(seen):
+            mask[row, columns] = 0
+        with quiet():
+            output = model(self._target, dtype)(
+                torch.tensor([ids]),
+                attention_mask=mask[None, None],
+                position_ids=torch.tensor([positions]),
+                use_cache=False,
+            )
+        rows: Array = output.logits[0, chosen[: len(tokens)]].double().numpy()
+        return rows
+
+    def _is_above(self, node: int, other: int) -> bool:
+        """Return True for a node's ancestors and the node itself."""
+        path = self._paths[node]
+        return self._paths[other][: len(path)] == path
