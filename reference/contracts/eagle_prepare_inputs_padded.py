@@ -61,7 +61,7 @@ CONTRACT = Contract(
         ),
         Scalar("num_reqs", int, "requests", axis="B", minimum=0),
     ),
-    effect="the drafter continues from a wrong row, and its drafts are worse",
+    effect="the drafter continues from a wrong row, and its drafts can be worse",
     keeps_text=True,
     clauses=(
         Clause("EPI-1", "A request with n > 0 draft tokens has n + 1 - valid rejected tokens.", _VLLM),

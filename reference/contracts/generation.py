@@ -139,8 +139,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-22",
-            "Repetition penalties count prompt and output, presence and frequency penalties the output; the drafts "
-            "before a token count as output. They change no other request.",
+            "Penalties of either sign apply. Repetition penalties count prompt and output, presence and frequency "
+            "penalties the output; the drafts before a token count once, and rejected ones never. Penalties change no "
+            "other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(

@@ -25,6 +25,7 @@ from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.e2e._lengths import listed
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, reference_head, reference_model
+from verispec.suites.e2e._sequences import sequence_names
 from verispec.suites.e2e._setups import (
     ARGMAX,
     DRAFTERS,
@@ -193,7 +194,7 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
     generator = load(draft, target=tiny["target"], drafter=drafter, max_num_seqs=MANY)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens")
+    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens", sequence_names())
 
 
 @case(
@@ -216,7 +217,8 @@ def test_sequences_with_parallel_drafts_follow_the_law(
     generator = load(draft, target=tiny["target"], drafter=drafter, sampler=sampler, max_num_seqs=MANY)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens with parallel drafts")
+    what = "sequences of three tokens with parallel drafts"
+    assert_distribution(sequence_counts(results).tolist(), exact, what, sequence_names())
     require_accepted_drafts(results)
 
 
