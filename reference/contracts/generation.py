@@ -280,7 +280,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-46",
             "Suffix decoding drafts the tokens that most often followed the text's suffix, in the text itself or in "
-            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits.",
+            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits. The "
+            "least probability bounds each token together with the drafts before it.",
             "Oliaro et al. 2024 (arXiv 2411.04975); vllm 0.32.0 SuffixDecodingProposer",
             keeps_text=True,
         ),

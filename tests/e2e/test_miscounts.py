@@ -96,7 +96,10 @@ def test_a_text_that_ends_early_is_told_in_words() -> None:
     names = sequence_names(request)
     assert len(names) == VOCAB**3
     assert names[3 * VOCAB**2] == "the text [3], which ends with the stop token 3 after 0 of at least 2 tokens,"
-    assert names[1 * VOCAB**2 + 3 * VOCAB + 5] == "the text [1, 3], which ends with the stop token 3 after 1 of at least 2 tokens,"
+    assert (
+        names[1 * VOCAB**2 + 3 * VOCAB + 5]
+        == "the text [1, 3], which ends with the stop token 3 after 1 of at least 2 tokens,"
+    )
     assert names[1 * VOCAB**2 + 1 * VOCAB + 3] == "the text [1, 1, 3], which ends with the stop token 3,"
     assert names[-1] == "the text [7, 7, 7]"
     assert sequence_names(tokens=2)[-1] == "the text [7, 7]"
