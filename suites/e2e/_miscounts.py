@@ -37,7 +37,7 @@ def offsets(result: GenerationResult) -> list[int]:
 
 @dataclass(frozen=True)
 class GreedyText:
-    """A text, and what its tokens are chosen from.
+    """A text with the rows that its tokens come from.
 
     Attributes:
         request: its request, greedy.
@@ -138,7 +138,7 @@ def _counts(request: GenerationRequest) -> bool:
 
 
 def _first_found(known: Tokens, most: int) -> Sequence[int]:
-    """Return what followed the first earlier place of the longest suffix of two to four tokens."""
+    """Return the tokens behind the first earlier place of the longest suffix of two to four tokens."""
     for length in range(4, 1, -1):
         suffix = known[len(known) - length :]
         for start in range(len(known) - length):

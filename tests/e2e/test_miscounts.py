@@ -83,7 +83,7 @@ def test_right_texts_have_no_mistake() -> None:
 
 
 def test_drafts_of_another_drafter_name_nothing() -> None:
-    """What they are is not known: no mistake with them is supposed."""
+    """Mistakes with unknown drafts are not supposed."""
     assert mistake_of(texts(miscounts.KEPT), [lambda known, most: [0] * most]) == []
 
 

@@ -46,7 +46,7 @@ def test_draws_that_no_mistake_fits_have_no_name() -> None:
 
 
 def test_a_share_of_wrong_draws_is_no_mistake() -> None:
-    """A law between two: nothing that is true of a part is said of the whole."""
+    """A law between two has no name, though a part of it does."""
     half = [(a + b) / 2 for a, b in zip(RIGHT, LAWS["it were turned"], strict=True)]
     laws = {"it were turned": LAWS["it were turned"]}
     assert failure(drawn(half, laws))[1] == ""

@@ -68,7 +68,7 @@ def swapped(steps: Steps) -> Iterator[tuple[str, Steps]]:
 def mistaken(steps: Steps) -> Iterator[tuple[str, Steps]]:
     """Yield `steps` with one left out or at another place, each wrong order once, after the words that say so.
 
-    A place that two neighbours in turn explain is told so.
+    An exchange of two neighbours has the words of `swapped`.
     """
     for place, name in enumerate(steps):
         for left in (*((each,) for each in _PAIR * (name == BOTH)), ()):
@@ -106,7 +106,7 @@ def _what_matters(order: Steps) -> frozenset[tuple[str, str]]:
 def in_order(
     row: Array, request: GenerationRequest, output: Sequence[int], stops: Collection[int], steps: Steps
 ) -> Array:
-    """Return the row [V] of logits after `steps` in their order; see `processed` for what each does.
+    """Return the row [V] of logits after `steps` in their order; `processed` defines each of them.
 
     Args:
         row: [V] float64, the model's own.

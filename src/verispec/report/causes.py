@@ -102,7 +102,7 @@ def _reaches(failing: Sequence[Record]) -> dict[str, set[str]]:
 def _is_trigger(cause: Cause, reaches: Mapping[str, set[str]]) -> bool:
     """Return True if no case of the cause or of its clause fails that production reaches in another way.
 
-    Cases that production does not reach tell nothing of what it needs to fail.
+    Cases that production does not reach are left out.
     """
     found = set().union(*(reaches[name] for name in (cause.clause, *cause.cases) if name in reaches))
     return found <= {cause.reach}
