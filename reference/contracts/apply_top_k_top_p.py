@@ -43,7 +43,7 @@ CONTRACT = Contract(
             optional=True,
         ),
     ),
-    effect="tokens outside of a request's top_k and top_p can be sampled, or tokens inside of them cannot",
+    effect="tokens outside of a request's top_k and top_p can be sampled, or those inside at wrong probabilities",
     clauses=(
         Clause(
             "TKP-1",
@@ -55,7 +55,7 @@ CONTRACT = Contract(
             "Exactly the first k tokens of the order are kept, whatever the ties, alone and in any batch.",
             "vllm#50979",
             harmless=TIES_ARE_KEPT,
-            effect="a token that top_k excludes can be sampled",
+            effect="a token that top_k excludes can be sampled, or one that it keeps cannot",
         ),
         Clause(
             "TKP-3",

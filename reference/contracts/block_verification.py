@@ -34,7 +34,7 @@ CONTRACT = Contract(
         *EXPANDED,
         *DRAW,
     ),
-    effect="drafts are accepted too often or too rarely, and sampled text does not follow the target",
+    effect="drafts are accepted wrongly, or sampled text does not follow the target",
     clauses=(
         Clause(
             "BLK-1",

@@ -72,7 +72,7 @@ CONTRACT = Contract(
             "tree_mask_mode", int, "0: columns of the text and of the tree; 1: columns of the tree alone", minimum=0
         ),
     ),
-    effect="nodes attend to the wrong tokens or are verified as children of others: text is not the target's",
+    effect="nodes attend to wrong tokens, have wrong positions, or are verified as children of others",
     clauses=(
         Clause(
             "BDT-1",

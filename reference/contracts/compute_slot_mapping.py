@@ -49,7 +49,7 @@ CONTRACT = Contract(
         Scalar("PAD_ID", int, "slot of a padding token", flag=True),
         Scalar("BLOCK_SIZE", int, "tile of the tokens of a request", flag=True, tuning=True, minimum=1),
     ),
-    effect="keys and values go to wrong slots of the KV cache, and later tokens read wrong ones",
+    effect="keys and values go to wrong slots of the KV cache, and later tokens can read wrong ones",
     clauses=(
         Clause(
             "CSM-1",

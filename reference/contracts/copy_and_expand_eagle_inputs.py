@@ -85,7 +85,7 @@ CONTRACT = Contract(
         Scalar("shift_input_ids", bool, "drop the first token of each request (EAGLE)"),
         Scalar("BLOCK_SIZE_TOKENS", int, "tile of the tokens of a request", flag=True, tuning=True, minimum=1),
     ),
-    effect="the drafter reads wrong tokens or positions, and its drafts are worse",
+    effect="the drafter reads wrong tokens or positions, and its drafts can be worse",
     keeps_text=True,
     clauses=(
         Clause(

@@ -61,7 +61,7 @@ CONTRACT = Contract(
         ),
         Scalar("num_reqs", int, "requests", axis="B", minimum=0),
     ),
-    effect="the drafter continues from a wrong row, and its drafts are worse",
+    effect="the drafter continues from a wrong row, and its drafts can be worse",
     keeps_text=True,
     clauses=(
         Clause(

@@ -47,7 +47,7 @@ CONTRACT = Contract(
         ),
         Scalar("BLOCK_SIZE_TOKENS", int, "power of two, at least the row length", flag=True, tuning=True, minimum=1),
     ),
-    effect="the drafter continues from a wrong token, and its drafts are worse",
+    effect="the drafter continues from a wrong token, and its drafts can be worse",
     keeps_text=True,
     clauses=(
         Clause(

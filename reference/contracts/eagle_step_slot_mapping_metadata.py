@@ -47,7 +47,7 @@ CONTRACT = Contract(
         Scalar("PAD_ID", int, "slot of a padding token", flag=True),
         Scalar("batch_size", int, "requests", axis="B", minimum=0),
     ),
-    effect="the drafter writes to wrong slots of its KV cache, and its drafts are worse",
+    effect="the drafter has wrong positions, lengths or slots of its KV cache, and its drafts can be worse",
     keeps_text=True,
     clauses=(
         Clause(

@@ -42,7 +42,7 @@ CONTRACT = Contract(
         TEMPERATURE,
         Scalar("BLOCK_SIZE", int, "vocabulary entries per block", flag=True, minimum=1),
     ),
-    effect="drafts are verified against wrong logits, and emitted tokens are wrong",
+    effect="drafts are verified against wrong logits or a wrong argmax, and emitted tokens can be wrong",
     clauses=(
         Clause(
             "GDL-1",

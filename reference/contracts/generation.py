@@ -142,8 +142,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-22",
-            "Repetition penalties count prompt and output, presence and frequency penalties the output; the drafts "
-            "before a token count as output. They change no other request.",
+            "Penalties of either sign apply. Repetition penalties count prompt and output, presence and frequency "
+            "penalties the output; the drafts before a token count once, and rejected ones never. Penalties change no "
+            "other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(
@@ -284,7 +285,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-46",
             "Suffix decoding drafts the tokens that most often followed the text's suffix, in the text itself or in "
-            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits.",
+            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits. The "
+            "least probability bounds each token together with the drafts before it.",
             "Oliaro et al. 2024 (arXiv 2411.04975); vllm 0.32.0 SuffixDecodingProposer",
             keeps_text=True,
         ),

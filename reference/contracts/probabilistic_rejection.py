@@ -11,7 +11,7 @@ CONTRACT = Contract(
     summary="Accept draft tokens while p > u q, or at temperature 0 while they are the target's argmax.",
     axes=AXES,
     params=(*VERDICT, *LOGITS, *REQUESTS, *EXPANDED, *DRAW),
-    effect="drafts are accepted too often or too rarely, and emitted text does not follow the target",
+    effect="drafts are accepted wrongly, or emitted text does not follow the target",
     clauses=(
         Clause(
             "PRJ-1",

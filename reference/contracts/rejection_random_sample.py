@@ -76,7 +76,7 @@ CONTRACT = Contract(
         Scalar("NO_DRAFT_PROBS", bool, "q is one at every draft token", flag=True),
         Scalar("SYNTHETIC_MODE", bool, "accept by rate instead of by ratio", flag=True),
     ),
-    effect="drafts are accepted too often or too rarely, and sampled text does not follow the target",
+    effect="drafts are accepted wrongly, or sampled text does not follow the target",
     clauses=(
         Clause(
             "RRS-1",
@@ -106,7 +106,7 @@ CONTRACT = Contract(
                 "vllm.v1.core.sched.scheduler.Scheduler.schedule", "scheduled_spec_decode_tokens[request_id] = ["
             ),
             upstream={"vllm": "vllm#46533 guards the Triton kernel; the CPU kernel has no such guard"},
-            effect="padding is taken for a token: a request loses its next token, or emits a wrong one",
+            effect="a request loses a token, or emits a wrong one",
         ),
         Clause(
             "RRS-8",

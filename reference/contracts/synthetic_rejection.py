@@ -25,7 +25,7 @@ CONTRACT = Contract(
             production="float32",
         ),
     ),
-    effect="synthetic mode accepts drafts at other rates than configured",
+    effect="synthetic mode accepts other drafts, or emits other tokens, than its rates give",
     clauses=(
         Clause(
             "SYN-1",

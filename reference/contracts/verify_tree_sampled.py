@@ -45,7 +45,7 @@ CONTRACT = Contract(
         "If the children of each node are drawn from q in the order of their list, every emitted token is distributed "
         "as the target's p; likewise without q, for children that do not depend on the random numbers."
     ),
-    effect="drafts are accepted too often or too rarely, and sampled text does not follow the target",
+    effect="drafts are accepted wrongly, or sampled text does not follow the target",
     clauses=(
         Clause(
             "VTS-1",

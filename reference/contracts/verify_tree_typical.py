@@ -42,7 +42,7 @@ CONTRACT = Contract(
         "thresholds drafts are accepted more often than p allows, as Medusa's typical acceptance does: text then does "
         "not follow the target, by choice."
     ),
-    effect="drafts are accepted by another rule than the configured thresholds",
+    effect="drafts are accepted by another rule than the configured thresholds, or emitted tokens are wrong",
     clauses=(
         Clause(
             "VTT-1",

@@ -34,7 +34,7 @@ CONTRACT = Contract(
             "WS-4",
             "Logits are divided by the request's own temperature; a greedy request's logits are not divided.",
             f"{_VLLM}; vllm#55005",
-            effect="a request is sampled at another temperature than its own",
+            effect="a request is not sampled as its own temperature says",
         ),
         Clause("WS-5", "With a top-k of 1 a sampled request emits the greedy tokens.", f"{_VLLM}; vllm#55005"),
         Clause(
@@ -49,7 +49,7 @@ CONTRACT = Contract(
             "WS-8",
             "A padding token of -1 is rejected and never emitted; every emitted token is a valid id.",
             "vllm#46533, vllm#44744",
-            effect="padding is taken for a token: a request loses its next token, or emits a wrong one",
+            effect="a request loses a token, or emits a wrong one",
         ),
         Clause(
             "WS-9",
@@ -99,19 +99,19 @@ CONTRACT = Contract(
             "Only a request's allowed token ids are emitted, as accepted, as recovered and as bonus tokens; they limit "
             "no other request.",
             _SAMPLER,
-            effect="a token that the request does not allow is emitted",
+            effect="a request with allowed ids, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-17",
             "No bad word is completed by output, drafts and token together, and no other token is forbidden.",
             f"{_SAMPLER}; vllm#31908",
-            effect="a bad word is emitted, or an allowed token is not",
+            effect="a request with bad words, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-18",
             "Stop tokens are forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
             f"{_SAMPLER}; the limit may lie inside of a block of drafts",
-            effect="a stop token is emitted before min_tokens, or cannot be emitted after it",
+            effect="a request with min_tokens, or one beside it, emits wrong tokens",
             origin=Origin(
                 "vllm.v1.sample.rejection_sampler.RejectionSampler.forward", "bonus_sampler_output = self.sampler("
             ),
@@ -129,20 +129,20 @@ CONTRACT = Contract(
             "WS-19",
             "A logit bias is added to every row of its request, and to no other row.",
             _SAMPLER,
-            effect="the logit bias of a request is missing, or applies to another request",
+            effect="a request with a logit bias, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-20",
-            "Repetition penalties count prompt and output, presence and frequency penalties the output; drafts before "
-            "a row count as output.",
+            "Penalties of either sign apply. Repetition penalties count prompt and output, presence and frequency "
+            "penalties the output; drafts before a row count once, and rejected ones never.",
             f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
-            effect="penalties of a request are too weak or too strong",
+            effect="a request with penalties, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-21",
             "Min-p of a request limits every row, draft and bonus, and no row of another request.",
             "Nguyen et al. 2024 (arXiv 2407.01082); vllm#42802",
-            effect="min_p of a request is missing, or applies to another request",
+            effect="a request with min_p, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-22",

@@ -13,12 +13,16 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases.request_parameters import distribution, is_possible, processed, slack_after
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.engines.protocol.grammar import TransitionTable
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
-from verispec.run.record import FAULT
+from verispec.judge.statistics.supposed import MOST, Sample, assert_law
+from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT
+from verispec.suites.e2e._miscounts import GreedyText, mistake_of, offsets
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, greedy_texts, reference_model
+from verispec.suites.e2e._sequences import JUDGED, law_of_sequences, mistaken_sequences, sequence_names, stops_of
 from verispec.suites.e2e._setups import MANY, Load, require, sampled_in_parts
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
@@ -144,23 +148,53 @@ def begins_in(prompt: tuple[int, ...], word: tuple[int, ...]) -> bool:
     return any(prompt[-n:] == word[:n] for n in range(1, len(word)))
 
 
-def check_greedy(
-    load: Load, setting: Setting, parameter: str, memory: str = "", neighbours: Sequence[GenerationRequest] = ()
-) -> None:
+OPPOSITE = {
+    "presence penalty": "negative presence penalty",
+    "negative presence penalty": "presence penalty",
+    "repetition penalty": "repetition reward",
+    "repetition reward": "repetition penalty",
+}
+"""Penalties of one sign with that of the other; a repetition penalty is one above 1 and a reward below."""
+
+
+def check_greedy(load: Load, setting: Setting, parameter: str, memory: str = "") -> None:
     """Check every token of greedy requests that stand among others, none of them first, and of the greedy others.
 
     Raises:
         Mismatch: a token is not the processed argmax, or a request without the parameter has another text than alone.
         Inconclusive: the parameter changed no token, or none behind an accepted draft of its step.
     """
+    try:
+        _check_greedy(load, setting, parameter, memory)
+    except Mismatch as mismatch:
+        failure = mismatch.failure
+        fault = failure.details.get(FAULT, "")
+        if parameter not in OPPOSITE or not fault.endswith(" penalty was missing"):
+            raise
+        try:
+            _check_greedy(load, setting, OPPOSITE[parameter], memory)
+        except (Mismatch, Inconclusive, UnsupportedCall):
+            raise mismatch from None
+        [(field, value)] = fields(parameter, (1, 2, 3, 4)).items()
+        bound = int(field == "repetition_penalty")
+        sides = ("below", "above") if value < bound else ("above", "below")
+        own = f"a {field.replace('_', ' ')} {sides[0]} {bound} was missing, and one {sides[1]} was not"
+        message = failure.message.replace(f"{AS_IF}{fault}", f"{AS_IF}{own}")
+        raise Mismatch(replace(failure, message=message, details={**failure.details, FAULT: own})) from None
+
+
+def _check_greedy(load: Load, setting: Setting, parameter: str, memory: str) -> None:
     asked = setting.requests(parameter)
     plain = [GenerationRequest(p, max_tokens=5 + 3 * n % 9, ignore_eos=True) for n, p in enumerate(setting.prompts)]
     others = [request if n % 2 else replace(request, temperature=0.8, seed=n) for n, request in enumerate(plain)]
     batch = [request for pair in zip(others, asked, strict=True) for request in pair]
     results = load(setting.draft, memory, target=setting.target, drafter=setting.drafter).generate(batch)
+    texts = list(zip(asked, results[1::2], strict=True))
+    drafter = None if setting.drafter is None else reference_model(setting.drafter)
     changed = inside = steps = 0
-    for n, (request, result) in enumerate(zip(asked, results[1::2], strict=True)):
-        places = check_tokens(setting.reference, request, result, f"request {2 * n + 1} with {parameter}")
+    for n, (request, result) in enumerate(texts):
+        what = f"request {2 * n + 1} with {parameter}"
+        places = check_tokens(setting.reference, request, result, what, texts, drafter)
         after_draft = offsets(result)
         changed += len(places)
         inside += sum(after_draft[place] > 0 for place in places) if after_draft else 0
@@ -175,25 +209,26 @@ def check_greedy(
         raise Inconclusive(f"{parameter} changed no token after an accepted draft")
 
 
-def stops_of(request: GenerationRequest) -> frozenset[int]:
-    """Return the tokens that end a request; both targets have the same end-of-sequence token.
-
-    Engines differ on whether `min_tokens` forbids an end-of-sequence token that is ignored, so no request has both.
-    """
-    return frozenset(request.stop_token_ids) | (frozenset() if request.ignore_eos else {EOS})
-
-
-def offsets(result: GenerationResult) -> list[int]:
-    """Return for each token the number of tokens that its step emitted before it; empty without reported steps."""
-    places = [offset for step in result.steps for offset in range(step.accepted + 1)]
-    return places[: len(result.token_ids)]
-
-
-def check_tokens(model: ReferenceModel, request: GenerationRequest, result: GenerationResult, what: str) -> list[int]:
+def check_tokens(
+    model: ReferenceModel,
+    request: GenerationRequest,
+    result: GenerationResult,
+    what: str,
+    among: Sequence[tuple[GenerationRequest, GenerationResult]] = (),
+    drafter: ReferenceModel | None = None,
+) -> list[int]:
     """Check every token of a result against the processed rows; return where processing changed the argmax.
 
     A greedy token must be the argmax or within rounding of it; a sampled one must be within every limit. A stop token
     ends the output once `min_tokens` allows it.
+
+    Args:
+        model: the target.
+        request: the request.
+        result: its answer.
+        what: name of the request in a message.
+        among: requests of the same call with their answers, all of which a mistake must explain to be named.
+        drafter: draft model, where there is one.
     """
     tokens = result.token_ids
     require(len(tokens) > 0, f"{what} emitted nothing")
@@ -216,7 +251,7 @@ def check_tokens(model: ReferenceModel, request: GenerationRequest, result: Gene
             if margin and margin > slack():
                 message = f"{where}; expected {best}, ahead by {margin:.3g} where rounding explains {slack():.2g}"
                 details: dict[str, Any] = {"position": i, "argmax": best}
-                if mistake := miscount_of(request, result, rows, stops, slack()):
+                if mistake := mistake_in(model, among or [(request, result)], drafter):
                     message, details = f"{message}; all tokens are as if {mistake}", {**details, FAULT: mistake}
                 raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=details))
         else:
@@ -228,54 +263,34 @@ def check_tokens(model: ReferenceModel, request: GenerationRequest, result: Gene
     return changed
 
 
+def mistake_in(
+    model: ReferenceModel,
+    texts: Sequence[tuple[GenerationRequest, GenerationResult]],
+    drafter: ReferenceModel | None = None,
+) -> str:
+    """Return the mistake that explains every token of all greedy texts, or two of them; else nothing."""
+
+    def chain(known: tuple[int, ...], most: int) -> list[int]:
+        assert drafter is not None
+        found: list[int] = []
+        for _ in range(most):
+            found.append(int(drafter.logits(known, (*found, 0))[-1].argmax()))
+        return found
+
+    own = []
+    for request, result in texts:
+        if request.greedy:
+            error = slack_after(model.rounding(request.prompt_token_ids, result.token_ids), request)
+            rows = model.logits(request.prompt_token_ids, result.token_ids)
+            own.append(GreedyText(request, result, rows, error))
+    found = mistake_of(own, [chain] if drafter is not None else [])
+    return ALTERNATIVELY.join(found) if len(found) <= MOST else ""
+
+
 def limits_of(request: GenerationRequest) -> str:
     """Return the limits that a sampled request has, in words."""
     limits = {"min_p": request.min_p > 0, "top_k": request.top_k > 0, "top_p": request.top_p < 1}
     return " or ".join(f"{name} of {getattr(request, name):g}" for name, has in limits.items() if has)
-
-
-MISCOUNTS: dict[str, str] = {
-    "only the last token of each step counted as output": "last",
-    "the drafts before a token in its step did not count as output": "before",
-    "no token counted as output": "none",
-}
-"""Mistakes in what counts as output, in words."""
-
-
-def miscount_of(
-    request: GenerationRequest, result: GenerationResult, rows: Array, stops: frozenset[int], slack: float
-) -> str:
-    """Return the mistake of `MISCOUNTS` that explains every token of a greedy text; empty if none does."""
-    tokens, after = result.token_ids, offsets(result)
-    if len(after) < len(tokens) or not any(after):
-        return ""
-    starts = [i - offset for i, offset in enumerate(after)]
-    ends = {start - 1 for start in starts}
-    words, others = replace(request, **_NO_COUNTS), replace(request, bad_words=(), grammar=None)
-    for mistake, counts in MISCOUNTS.items():
-        for i, token in enumerate(tokens):
-            counted = {
-                "last": [tokens[j] for j in range(i) if j in ends or j >= starts[i]],
-                "before": list(tokens[: starts[i]]),
-                "none": [],
-            }[counts]
-            # Bad words and grammars follow the text itself; penalties and min_tokens follow what is counted.
-            row = processed(processed(rows[i], words, tokens[:i]), others, counted, stops)
-            if not float(row.max() - row[token]) <= slack:
-                break
-        else:
-            return mistake
-    return ""
-
-
-_NO_COUNTS: dict[str, Any] = {
-    "min_tokens": 0,
-    "allowed_token_ids": (),
-    "logit_bias": {},
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-}
 
 
 def _check_end(request: GenerationRequest, result: GenerationResult, stops: frozenset[int], what: str) -> None:
@@ -354,8 +369,6 @@ def check_share(
 
 
 SEQUENCES = 3000
-JUDGED = 3
-"""Tokens whose distribution is enumerated. Three more are asked for, so that blocks of drafts are full."""
 
 
 def check_distribution(
@@ -363,42 +376,67 @@ def check_distribution(
 ) -> None:
     """Compare sequences of three tokens with their exact probabilities: 512 outcomes over eight tokens.
 
+    Three more tokens are asked for, so that blocks of drafts are full.
+
     Every ninth request has no parameter, the first of them. At `SEQUENCES` = 3,000 a total variation distance of 0.12
     from the distribution of the parameter is found with a chance above 0.98. The widest distribution has 67 cells.
     """
     drafter = tiny["draft"] if draft.startswith("draft_model") else None
-    prompt = (1, 5, 2)
+    prompt, number = (1, 5, 2), itertools.count(seed % 2**31)
     temperature = {"temperature": 0.6, "none": 2.0}.get(parameter, 1.2)
     common: dict[str, Any] = {"max_tokens": JUDGED + 3, "ignore_eos": True, "temperature": temperature}
-    wanted = fields(parameter, greedy_text(tiny["target"], prompt, LENGTH))
-    if parameter == "min tokens":
-        wanted = {"min_tokens": 2, "stop_token_ids": (3, 6), "ignore_eos": False}
-    asked = [GenerationRequest(prompt, **{**common, **wanted, "seed": seed % 2**31 + n}) for n in range(SEQUENCES)]
+
+    def asked_of(prompt: tuple[int, ...], count: int) -> list[GenerationRequest]:
+        wanted = fields(parameter, greedy_text(tiny["target"], prompt, LENGTH))
+        if parameter == "min tokens":
+            wanted = {"min_tokens": 2, "stop_token_ids": (3, 6), "ignore_eos": False}
+        return [GenerationRequest(prompt, **{**common, **wanted, "seed": next(number)}) for _ in range(count)]
+
+    asked = asked_of(prompt, SEQUENCES)
     batch: list[GenerationRequest] = []
     for n, request in enumerate(asked):
         if n % 8 == 0:
             batch.append(GenerationRequest((4, 4), max_tokens=3, ignore_eos=True, temperature=0.9 * (n // 8 % 2)))
         batch.append(request)
     generator = load(draft, target=tiny["target"], drafter=drafter, max_num_seqs=MANY, **options)
-    exact = sequence_distribution(reference_model(tiny["target"]), asked[0])
+    model = reference_model(tiny["target"])
+    exact = sequence_distribution(model, asked[0])
     repeats = [pattern(*tokens) for tokens in np.ndindex(exact.shape)]
     repeated = np.bincount(repeats, exact.ravel(), 5)
 
+    def counted(requests: Sequence[GenerationRequest], results: Sequence[GenerationResult]) -> Array:
+        """Return the counts of sequences, of the requests with the parameter."""
+        counts = np.zeros((VOCAB,) * JUDGED, dtype=np.int64)
+        for request, result in zip(requests, results, strict=False):
+            if request.prompt_token_ids != (4, 4):
+                counts[tuple((*result.token_ids, EOS, EOS, EOS)[:JUDGED])] += 1
+        return counts.ravel()
+
     def tables(results: Sequence[GenerationResult]) -> tuple[Array, Array]:
         """Return the counts of sequences and of their repeats."""
-        counts = np.zeros((VOCAB,) * JUDGED, dtype=np.int64)
-        for request, result in zip(batch, results, strict=False):
-            if request.prompt_token_ids == prompt:
-                counts[tuple((*result.token_ids, EOS, EOS, EOS)[:JUDGED])] += 1
-        return counts.ravel(), np.bincount(repeats, counts.ravel(), 5)
+        counts = counted(batch, results)
+        return counts, np.bincount(repeats, counts, 5)
 
     def fit(results: Sequence[GenerationResult], part: float) -> bool:
         counts, seen = tables(results)
         return fits(counts, exact.ravel(), part) and fits(seen, repeated, part)
 
+    others = iter(TINY_PROMPTS)
+
+    def further() -> Sample:
+        """Return sequences behind another prompt, whose laws tell mistakes apart that are one behind the first."""
+        requests = asked_of(next(others), SEQUENCES // 2)
+        counts, right = counted(requests, generator.generate(requests)), sequence_distribution(model, requests[0])
+        return Sample(counts.tolist(), right.ravel(), lambda: mistaken_sequences(model, requests[0]))
+
     counts, seen = tables(sampled_in_parts(generator, batch, fit))
-    assert_distribution(counts.tolist(), exact.ravel(), f"sequences of three tokens with {parameter}")
-    assert_distribution(seen.tolist(), repeated, f"repeated tokens in sequences with {parameter}")
+    sample = Sample(counts.tolist(), exact.ravel(), lambda: mistaken_sequences(model, asked[0]))
+    assert_law(sample, f"sequences of three tokens with {parameter}", sequence_names(asked[0]), further)
+    assert_distribution(seen.tolist(), repeated, f"repeated tokens in sequences with {parameter}", REPEATS)
+
+
+REPEATS = ("no equal tokens", "equal first and last ones", "equal last two", "equal first two", "three equal ones")
+"""Names of the outcomes of `pattern`."""
 
 
 def pattern(a: int, b: int, c: int) -> int:
@@ -408,17 +446,7 @@ def pattern(a: int, b: int, c: int) -> int:
 
 def sequence_distribution(model: ReferenceModel, request: GenerationRequest) -> Array:
     """Return the exact probability of every start of three tokens, [V, V, V]; tokens after a stop token count as 0."""
-    exact = np.zeros((VOCAB,) * JUDGED)
     stops = stops_of(request)
-    for a, b in itertools.product(range(VOCAB), repeat=2):
-        rows = model.logits(request.prompt_token_ids, (a, b, 0))
-        first, second, third = (
-            distribution(processed(row, request, (a, b)[:i], stops), request) for i, row in enumerate(rows)
-        )
-        if a in stops or not first[a]:
-            exact[a, EOS, EOS] = first[a]
-        elif b in stops or not second[b]:
-            exact[a, b, EOS] = first[a] * second[b]
-        else:
-            exact[a, b] = first[a] * second[b] * third
-    return exact
+    return law_of_sequences(
+        model, request, lambda row, output: distribution(processed(row, request, output, stops), request)
+    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from verispec.engines.protocol.generation import LoadOptions
 
@@ -29,9 +30,44 @@ class Texts:
     earlier: tuple[Tokens, ...]
 
 
-def possible_counts(
-    texts: Texts, text: Tokens, length: int, options: LoadOptions, capped: bool
-) -> set[tuple[Counts, int]]:
+@dataclass(frozen=True)
+class SuffixRule:
+    """Limits of suffix decoding, as an engine applies them.
+
+    Attributes:
+        options: options of suffix decoding, and K.
+        is_of_tokens: True if the smallest probability bounds each token after those before it, which is wrong, and not
+            the draft up to it.
+        is_longest: True if the draft is that of the longest suffix, which is wrong, and not the one with most expected
+            accepted tokens.
+    """
+
+    options: LoadOptions
+    is_of_tokens: bool = False
+    is_longest: bool = False
+
+
+NO_LIMIT = 10_000
+"""Above all numbers of tokens and outputs of a case."""
+
+
+def mistakes(options: LoadOptions) -> dict[str, SuffixRule]:
+    """Return rules with one limit that is off or means something else, by words that follow "as if"."""
+    changed: dict[str, dict[str, Any]] = {
+        "suffix_decoding_min_token_prob was 0": {"suffix_decoding_min_token_prob": 0.0},
+        "suffix_decoding_max_tree_depth was endless": {"suffix_decoding_max_tree_depth": NO_LIMIT},
+        "suffix_decoding_max_spec_factor was endless": {"suffix_decoding_max_spec_factor": float(NO_LIMIT)},
+        "suffix_decoding_max_spec_factor was 1": {"suffix_decoding_max_spec_factor": 1.0},
+        "suffix_decoding_max_cached_requests was endless": {"suffix_decoding_max_cached_requests": NO_LIMIT},
+        "suffix_decoding_max_cached_requests was 0": {"suffix_decoding_max_cached_requests": 0},
+    }
+    rules = {words: SuffixRule(replace(options, **fields)) for words, fields in changed.items()}
+    rules["suffix_decoding_min_token_prob bounded each token alone"] = SuffixRule(options, is_of_tokens=True)
+    rules["the draft of the longest suffix was taken"] = SuffixRule(options, is_longest=True)
+    return {words: rule for words, rule in rules.items() if rule != SuffixRule(options)}
+
+
+def possible_counts(texts: Texts, text: Tokens, length: int, rule: SuffixRule, capped: bool) -> set[tuple[Counts, int]]:
     """Return the counts that the rules allow for a greedy output, each with the place where its last step ends.
 
     Written apart from the reference's proposer, so that a fault there is not expected here too.
@@ -40,15 +76,15 @@ def possible_counts(
         texts: texts known before the request.
         text: the request's tokens, and K more that would follow.
         length: maximum number of tokens of the output.
-        options: options of suffix decoding, and K.
+        rule: limits of the drafts.
         capped: True if the engine drafts no further than `length`.
     """
     reached: dict[int, set[Counts]] = {1: {(0, 0, 0)}}  # The first token comes from the prompt alone.
     for place in range(1, length):
         if place not in reached:
             continue
-        most = min(options.max_drafts, length - place - 1 if capped else len(text))
-        for draft in set(allowed_drafts(texts, text[:place], most, options)):
+        most = min(rule.options.max_drafts, length - place - 1 if capped else len(text))
+        for draft in set(allowed_drafts(texts, text[:place], most, rule)):
             accepted = _agreed(draft, text[place:])
             after = reached.setdefault(place + accepted + 1, set())
             for verified, drafted, right in reached[place]:
@@ -56,12 +92,13 @@ def possible_counts(
     return {(counts, place) for place, found in reached.items() if place >= length for counts in found}
 
 
-def allowed_drafts(texts: Texts, known: Tokens, most: int, options: LoadOptions) -> Iterator[Tokens]:
+def allowed_drafts(texts: Texts, known: Tokens, most: int, rule: SuffixRule) -> Iterator[Tokens]:
     """Yield the drafts with the highest score, from the text itself or from outputs, for suffixes of any length.
 
     Of tokens that follow equally often an engine takes one, whatever follows it: a suffix then has several drafts. The
     highest score is at least that of the worst draft of every suffix.
     """
+    options = rule.options
     kept = options.suffix_decoding_max_cached_requests
     outputs = [*texts.earlier, known][-kept:] if kept else []
     own = *texts.prompt, *known
@@ -78,7 +115,9 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, options: LoadOptions)
             ]
             factor = int(length * options.suffix_decoding_max_spec_factor + 1e-6)
             limit = min(most, factor, options.suffix_decoding_max_tree_depth - length)
-            drafts = list(_continuations(ends, limit, 1.0, options.suffix_decoding_min_token_prob))
+            drafts = list(_continuations(ends, limit, 1.0, options.suffix_decoding_min_token_prob, rule.is_of_tokens))
+            if rule.is_longest:  # Lengths grow, so that the last suffix with a draft is the longest.
+                drafts = [(draft, float(length) if draft else 0.0) for draft, _ in drafts]
             highest = max(highest, min(score for _, score in drafts))
             for draft, score in drafts:
                 found[draft] = max(score, found.get(draft, 0.0))
@@ -86,7 +125,7 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, options: LoadOptions)
 
 
 def _continuations(
-    ends: Sequence[tuple[Tokens, int]], limit: int, probability: float, least: float
+    ends: Sequence[tuple[Tokens, int]], limit: int, probability: float, least: float, is_of_tokens: bool
 ) -> Iterator[tuple[Tokens, float]]:
     """Yield each whole draft and its score: one, unless several tokens follow equally often."""
     following = Counter(text[end] for text, end in ends if end < len(text))
@@ -96,14 +135,15 @@ def _continuations(
     highest = max(following.values())
     chance = probability * highest / len(ends)
     # A product that equals the limit may round to either side; the first ratio is exact.
-    is_open = probability < 1.0 and abs(chance - least) < SAME_SCORE
-    if chance < least or is_open:
+    bounded = highest / len(ends) if is_of_tokens else chance
+    is_open = probability < 1.0 and not is_of_tokens and abs(chance - least) < SAME_SCORE
+    if bounded < least or is_open:
         yield (), 0.0
         if not is_open:
             return
     for token in (token for token, count in following.items() if count == highest):
         after = [(text, end + 1) for text, end in ends if end < len(text) and text[end] == token]
-        for rest, score in _continuations(after, limit - 1, chance, least):
+        for rest, score in _continuations(after, limit - 1, chance, least, is_of_tokens):
             yield (token, *rest), chance + score
 
 

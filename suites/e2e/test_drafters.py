@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import Generator, LoadOptions
-from verispec.judge import Inconclusive, Kind
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
+from verispec.run.record import FAULT
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._drafts import judge_chains
 from verispec.suites.e2e._reference_model import greedy_text
@@ -24,7 +26,7 @@ from verispec.suites.e2e._setups import (
     require,
     stepped,
 )
-from verispec.suites.e2e._suffix import Counts, Texts, Tokens, possible_counts
+from verispec.suites.e2e._suffix import Counts, SuffixRule, Texts, Tokens, mistakes, possible_counts
 
 TARGET = fixtures.model("target")
 PROMPTS, LENGTH = 6, 40
@@ -56,28 +58,48 @@ def test_suffix_drafts_follow_their_rules(load: Load, prompts: Any, limits: str)
     # A seed of its own gives this case a generator that has no outputs yet.
     options = {"seed": 46 + list(SUFFIX_LIMITS).index(limits), **SUFFIX_LIMITS[limits]}
     generator, wanted = load(SUFFIX, **options), LoadOptions(**{**options_of(SUFFIX), **options})
-    # Outputs as the drafter may know them, of an engine that drafts no further than they go, and of one that does.
-    known: set[tuple[bool, tuple[Tokens, ...]]] = {(True, ()), (False, ())}
-    verified = 0
+    told: list[Told] = []
     for n, prompt in enumerate(asked):
         counts, output = one_request(generator, prompt)
         text = greedy_text(TARGET, prompt, LENGTH + wanted.max_drafts)
         if output != text[:LENGTH]:
             raise Inconclusive(f"the output of prompt {n} is not the float64 target's, as after a tie within rounding")
-        possible = {
-            (told, capped, (*outputs, text[: LENGTH if capped else end]))
-            for capped, outputs in known
-            for told, end in possible_counts(Texts(prompt, outputs), text, LENGTH, wanted, capped)
-        }
-        known = {(capped, outputs) for told, capped, outputs in possible if told == counts}
-        expected = " or ".join(sorted({str(told) for told, *_ in possible}))
-        require(
-            bool(known),
-            f"prompt {n}: verifications, drafts and accepted drafts are {counts}; the texts before it give {expected}",
-            Kind.RELATION,
+        told.append((prompt, text, counts))
+    if wrong := first_wrong(told, SuffixRule(wanted)):
+        n, possible = wrong
+        counts = told[n][2]
+        nearest = sorted(possible, key=lambda other: sum(abs(a - b) for a, b in zip(counts, other, strict=True)))
+        more = f", the nearest of {len(nearest)}" if len(nearest) > 1 else ""
+        message = (
+            f"prompt {n}: verifications, drafts and accepted drafts are {counts}; the texts before it give "
+            f"{nearest[0]}{more}"
         )
-        verified += counts[0]
-    require(verified > 0, "no step had a draft")
+        found = [words for words, rule in mistakes(wanted).items() if first_wrong(told, rule) is None]
+        details = {FAULT: found[0]} if len(found) == 1 else {}
+        if details:
+            message += f"; the counts of all prompts are as if {found[0]}"
+        raise Mismatch(Failure(Kind.RELATION, message, details=details))
+    require(sum(counts[0] for *_, counts in told) > 0, "no step had a draft")
+
+
+Told = tuple[Tokens, Tokens, Counts]
+"""A prompt, the target's text behind it, and the counts of the engine."""
+
+
+def first_wrong(told: Sequence[Told], rule: SuffixRule) -> tuple[int, set[Counts]] | None:
+    """Return the first prompt whose counts do not follow a rule, and those that do; None if all do."""
+    # Outputs as the drafter may know them, of an engine that drafts no further than they go, and of one that does.
+    known: set[tuple[bool, tuple[Tokens, ...]]] = {(True, ()), (False, ())}
+    for n, (prompt, text, counts) in enumerate(told):
+        possible = {
+            (each, capped, (*outputs, text[: LENGTH if capped else end]))
+            for capped, outputs in known
+            for each, end in possible_counts(Texts(prompt, outputs), text, LENGTH, rule, capped)
+        }
+        known = {(capped, outputs) for each, capped, outputs in possible if each == counts}
+        if not known:
+            return n, {each for each, *_ in possible}
+    return None
 
 
 def one_request(generator: Generator, prompt: Tokens) -> tuple[Counts, Tokens]:

@@ -114,7 +114,9 @@ def check_acceptance(
 
     asked = [replace(request, seed=n) for n in range(count)]
     results = sampled_in_parts(generator, asked, lambda results, part: fits(counts_of(results), exact, part))
-    assert_distribution(counts_of(results).tolist(), exact, f"drafts accepted with {draft}, {method} verification")
+    what = f"drafts accepted with {draft}, {method} verification"
+    names = [f"{accepted} of 3 drafts accepted" for accepted in range(4)]
+    assert_distribution(counts_of(results).tolist(), exact, what, names)
 
 
 def synthetic_acceptance_rates(load: Load, tiny: dict[str, Path], prompts: Prompts) -> None:

@@ -386,8 +386,9 @@ def test_penalties_count_the_whole_output(load: Load, prompts: Any, draft: str) 
         GenerationRequest(prompt[:20], max_tokens=160, ignore_eos=True, **penalty)
         for prompt, penalty in zip(prompts, LONG, strict=False)
     ]
-    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
-        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long output")
+    texts = list(zip(asked, load(draft).generate(asked), strict=True))
+    for n, (request, result) in enumerate(texts):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long output", texts)
 
 
 @case("GEN-20", parameter="long output", draft=METHODS[:2], reach="a request with min_tokens and many stop tokens")
@@ -414,8 +415,9 @@ def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) 
         whole = (*own, *others, *(token for token in prompt[:20] if token not in own))
         penalty: dict[str, Any] = {"repetition_penalty": 1.3} if n % 2 else {}
         asked.append(GenerationRequest(whole, max_tokens=LENGTH, ignore_eos=True, **penalty))
-    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
-        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt")
+    texts = list(zip(asked, load(draft).generate(asked), strict=True))
+    for n, (request, result) in enumerate(texts):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt", texts)
 
 
 @case(
@@ -430,8 +432,9 @@ def test_penalties_count_no_rejected_draft(load: Load, prompts: Any, draft: str)
         GenerationRequest(prompt[:1], max_tokens=LENGTH, ignore_eos=True, repetition_penalty=penalty)
         for prompt, penalty in zip(prompts, (1.3, 0.8), strict=False)
     ]
-    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
-        check_tokens(reference_model(TARGET), request, result, f"request {n} with a prompt of one token")
+    texts = list(zip(asked, load(draft).generate(asked), strict=True))
+    for n, (request, result) in enumerate(texts):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a prompt of one token", texts)
 
 
 SEVERAL = [

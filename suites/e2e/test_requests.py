@@ -17,6 +17,7 @@ from verispec.judge.statistics import assert_distribution, fits
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._parameters import check_tokens, fields, offsets, sequence_distribution
 from verispec.suites.e2e._reference_model import Array, greedy_text, reference_model
+from verispec.suites.e2e._sequences import sequence_names
 from verispec.suites.e2e._setups import MANY, METHODS, TREE, Load, NotTold, greedy, require, sampled_in_parts
 from verispec.suites.e2e._tiny import EOS, VOCAB
 
@@ -206,8 +207,9 @@ def test_samples_are_independent(load: Load, tiny: dict[str, Path], seed: int, d
     seeded = len(results) // 3
     again = f"samples {one} and {other} are equal in {equal.max()} of {seeded} requests with a seed"
     require(bool(2 * equal.max() < seeded), f"{again}, expected none or few", Kind.LAW)
-    assert_distribution(counts.tolist(), exact.ravel(), "sequences of three tokens of all samples")
-    assert_distribution(pairs.tolist(), product, "first tokens of two samples")
+    what = "sequences of three tokens of all samples"
+    assert_distribution(counts.tolist(), exact.ravel(), what, sequence_names())
+    assert_distribution(pairs.tolist(), product, "first tokens of two samples", sequence_names(tokens=2))
 
 
 @case("GEN-33", draft=METHODS[:2], seeds=[None, "below 0"], check="count", reach="a request with n above 1")

@@ -25,6 +25,8 @@ from verispec.judge.statistics.text import GivenText, kinds_of
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.e2e._lengths import listed
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, reference_head, reference_model
+from verispec.suites.e2e._seeds import require_seeds
+from verispec.suites.e2e._sequences import sequence_names
 from verispec.suites.e2e._setups import (
     ARGMAX,
     DRAFTERS,
@@ -193,7 +195,7 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
     generator = load(draft, target=tiny["target"], drafter=drafter, max_num_seqs=MANY)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens")
+    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens", sequence_names())
 
 
 @case(
@@ -216,7 +218,8 @@ def test_sequences_with_parallel_drafts_follow_the_law(
     generator = load(draft, target=tiny["target"], drafter=drafter, sampler=sampler, max_num_seqs=MANY)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens with parallel drafts")
+    what = "sequences of three tokens with parallel drafts"
+    assert_distribution(sequence_counts(results).tolist(), exact, what, sequence_names())
     require_accepted_drafts(results)
 
 
@@ -356,7 +359,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
 ) -> None:
     """Requests of `lengths` and two greedy ones together, and each of the first alone.
 
-    Where any differs, `ROUNDS` batches of them tell a fault from rounding.
+    Where any differs, `ROUNDS` batches of them tell a fault from rounding, and so do further calls of it alone.
 
     The shape of a batch may change logits by rounding, and thereby a draw that lies as close to its limit. That is
     rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
@@ -366,7 +369,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
     before = generator.metrics()
     trials, chance = 0, 0.0
     differing: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
-    wrong: set[int] = set()
+    wrong: list[GenerationRequest] = []
     for seed in range(ROUNDS):
         asked = [
             GenerationRequest(prompts[n], max_tokens=length, temperature=heat, ignore_eos=True, seed=100 * seed + n)
@@ -380,14 +383,15 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
             trials += 1
             if alone != together.token_ids:
                 differing.append((n, alone, together.token_ids))
-                wrong.add(request.max_tokens)
+                wrong.append(request)
         if not differing:
             require_accepted(generator.metrics().since(before))
             if not draft.startswith("ngram"):  # Greedy requests have no seed whose drafts count.
                 require_accepted_drafts(results[: len(asked)])
             return
+    require_seeds(generator, wrong)
     p = binomial_tail(len(differing), trials, min(chance, 1.0))
-    of = f" of max_tokens {listed(sorted(wrong))}" if len(set(lengths)) > 1 else ""
+    of = f" of max_tokens {listed(sorted({request.max_tokens for request in wrong}))}" if len(set(lengths)) > 1 else ""
     what = f"{len(differing)} of {trials} requests{of} differ alone and in a batch"
     level = p_value_level()
     if p >= level:

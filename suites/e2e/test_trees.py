@@ -19,6 +19,7 @@ from verispec.judge.statistics import assert_distribution, fits
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._explained_texts import explained_texts
 from verispec.suites.e2e._reference_model import greedy_texts, reference_model
+from verispec.suites.e2e._sequences import sequence_names
 from verispec.suites.e2e._setups import (
     FORKS,
     LAYOUTS,
@@ -173,7 +174,7 @@ def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, 
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens")
+    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens", sequence_names())
     require_accepted_drafts(results)
 
 
@@ -206,7 +207,8 @@ def test_each_request_has_its_own_law(load: Load, tiny: dict[str, Path], seed: i
     results = sampled_in_parts(generator, asked, fit)
     for n, law in enumerate(exact):
         counts = sequence_counts(results[n::2])
-        assert_distribution(counts.tolist(), law, f"sequences of every second request, from {n}")
+        what = f"sequences of every second request, from {n}"
+        assert_distribution(counts.tolist(), law, what, sequence_names())
     require_accepted_drafts(results)
 
 

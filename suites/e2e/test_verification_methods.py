@@ -104,7 +104,8 @@ def test_drafts_are_accepted_as_the_method_says(
     counts, after = tables(sampled_in_parts(generator, asked, fit))
     after.check()
     what = f"first tokens and drafts accepted after them by {method} verification"
-    assert_distribution(counts.tolist(), exact, what)
+    names = [f"token {token} with {accepted} of 3 drafts accepted" for token, accepted in np.ndindex(VOCAB, 4)]
+    assert_distribution(counts.tolist(), exact, what, names)
 
 
 @case(
@@ -219,7 +220,8 @@ def test_rates_do_not_depend_on_the_draft(load: Load, tiny: dict[str, Path], see
         return np.bincount(drafted, minlength=VOCAB)
 
     results = sampled_in_parts(generator, asked, lambda results, part: fits(counts_of(results), exact, part))
-    assert_distribution(counts_of(results).tolist(), exact, "second tokens that were accepted as drafts")
+    names = [f"token {token}" for token in range(VOCAB)]
+    assert_distribution(counts_of(results).tolist(), exact, "second tokens that were accepted as drafts", names)
 
 
 def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]) -> None:
@@ -244,12 +246,14 @@ def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[floa
             pairs[first, second] += 1
     if pairs.sum() < 200:
         raise Inconclusive(f"only {pairs.sum()} pairs of steps have {depth} drafts")
-    assert_distribution(pairs.ravel().tolist(), np.outer(lengths, lengths).ravel(), "drafts accepted in two steps")
+    names = [f"{first} drafts accepted, then {second}," for first, second in np.ndindex(pairs.shape)]
+    law = np.outer(lengths, lengths).ravel()
+    assert_distribution(pairs.ravel().tolist(), law, "drafts accepted in two steps", names)
     short = [step for own in steps for step in own if step.drafted < depth]
     if len(short) >= FEW:
         accepted = sum(step.accepted > 0 for step in short)
-        counts, law = [len(short) - accepted, accepted], [1 - rates[0], rates[0]]
-        assert_distribution(counts, law, "first of fewer drafts accepted")
+        counts, chances = [len(short) - accepted, accepted], [1 - rates[0], rates[0]]
+        assert_distribution(counts, chances, "first of fewer drafts accepted", ["a rejected one", "an accepted one"])
 
 
 @case(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from verispec.cases.distribution import limited
+from verispec.cases.orders import in_order, mistaken, steps_of
 from verispec.cases.request_parameters import processed
 from verispec.cases.sampling import random_sampler_batch, rows_of
 from verispec.engines.protocol.generation import GenerationRequest
@@ -58,12 +59,11 @@ class Step:
         special: requests that have parameters.
         forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
         ignores: rows whose parameters are ignored, likewise.
-        drops: penalty of `NO_PENALTY` that is ignored where a request has others too.
         words: part of a bad word that counts where it is wrong: "last" for its last two tokens, "one" for words of
             one token alone, "any" for its last token whatever stands before it.
         counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone,
             "prompt" for those of the prompt too, in presence and frequency penalties.
-        order: "bias" if the logit bias is added after the penalties, which is wrong.
+        order: wrong order of `mistaken` in words, of requests that have its parameters.
     """
 
     batch: SamplerBatch
@@ -71,7 +71,6 @@ class Step:
     special: tuple[int, ...]
     forgets: str = ""
     ignores: str = ""
-    drops: str = ""
     words: str = ""
     counts: str = ""
     order: str = ""
@@ -85,13 +84,12 @@ class Step:
         is_processed = processors and self.ignores not in rows
         if not is_processed:
             return logits
-        context = with_words(without(self.contexts[b], self.drops), self.words)
-        late: Mapping[int, float] = {}
-        if self.order == "bias":
-            late, context = context.params.logit_bias, without_bias(context)
+        context = with_words(self.contexts[b], self.words)
+        order = dict(mistaken(steps_of(context.params))).get(self.order) if self.order else None
+        if order is not None:
+            text = [*context.output_token_ids, *output]
+            return in_order(masked(logits, context, j), context.params, text, context.stop_token_ids, order)
         row = processed_row(logits, *counted(context, output, self.counts), j)
-        for token, bias in late.items():
-            row[token] += bias
         return row - of_prompt(context, output, len(row)) if self.counts == "prompt" else row
 
     def law(self, b: int, j: int) -> Array:
@@ -102,24 +100,6 @@ class Step:
             for values, none in ((self.batch.top_p, 1.0), (self.batch.min_p, 0.0))
         )
         return limited(self.row(b, j), float(self.batch.temperature[b]), top_k, top_p, min_p)
-
-
-NO_PENALTY = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0}
-"""Values of the penalties that change nothing."""
-
-
-def without(context: RequestContext, penalty: str) -> RequestContext:
-    """Return `context` without `penalty` if it has another one too; else as it is."""
-    used = [name for name, off in NO_PENALTY.items() if getattr(context.params, name) != off]
-    if penalty not in used or len(used) == 1:
-        return context
-    changed: dict[str, Any] = {penalty: NO_PENALTY[penalty]}
-    return replace(context, params=replace(context.params, **changed))
-
-
-def without_bias(context: RequestContext) -> RequestContext:
-    """Return `context` without a logit bias."""
-    return replace(context, params=replace(context.params, logit_bias={}))
 
 
 def of_prompt(context: RequestContext, drafts: Sequence[int], vocab: int) -> Array:
@@ -151,10 +131,16 @@ def counted(context: RequestContext, drafts: Sequence[int], counts: str) -> tupl
 
 def processed_row(logits: Array, context: RequestContext, drafts: Sequence[int], j: int) -> Array:
     """Return row j after its grammar and its processors; the drafts before it count as output."""
+    row = masked(logits, context, j)
+    return processed(row, context.params, [*context.output_token_ids, *drafts], context.stop_token_ids)
+
+
+def masked(logits: Array, context: RequestContext, j: int) -> Array:
+    """Return a copy of row j in which a grammar's rows forbid tokens."""
     row = np.array(logits, dtype=np.float64)
     if context.allowed_rows is not None:
         row[~context.allowed_rows[j].numpy()] = -np.inf
-    return processed(row, context.params, [*context.output_token_ids, *drafts], context.stop_token_ids)
+    return row
 
 
 LONG = 700
@@ -346,20 +332,19 @@ def greedy_by_rule(step: Step, b: int) -> tuple[list[int], list[int]] | None:
     return emitted, changed
 
 
+IGNORED = "the parameter is ignored"
 FAULTS: dict[str, dict[str, str]] = {
     "the bonus row does not count the accepted drafts as output": {"forgets": "bonus"},
     "no row counts the drafts before it as output": {"forgets": "all"},
     "the bonus row ignores the parameter": {"ignores": "bonus"},
     "the rows of drafts ignore the parameter": {"ignores": "drafts"},
-    "the parameter is ignored": {"ignores": "all"},
-    **{f"{name} is ignored beside other penalties": {"drops": name} for name in NO_PENALTY},
+    IGNORED: {"ignores": "all"},
     "of a bad word the last two tokens alone count": {"words": "last"},
     "a bad word forbids its last token whatever stands before it": {"words": "any"},
     "bad words of several tokens are ignored": {"words": "one"},
     "the last token alone counts as output": {"counts": "last"},
     "drafts alone count as output": {"counts": "drafts"},
     "presence and frequency penalties count the prompt as output": {"counts": "prompt"},
-    "the logit bias is added after the penalties": {"order": "bias"},
 }
 """Faults of a sampler in words, each with the fields of a `Step` that has it."""
 
@@ -368,8 +353,14 @@ OR = " or "
 """Joins faults that explain the same tokens."""
 
 
+def faults_of(step: Step) -> dict[str, dict[str, str]]:
+    """Return `FAULTS`, and the wrong orders and missing parameters of requests with several, likewise."""
+    several = [steps for context in step.contexts if len(steps := steps_of(context.params)) > 1]
+    return FAULTS | {words: {"order": words} for steps in several for words, _ in mistaken(steps)}
+
+
 def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:
-    """Return those of `FAULTS` that give every greedy request its wrong tokens; empty if none does.
+    """Return those of `faults_of` that give every greedy request its wrong tokens; empty if none does.
 
     Args:
         step: the step that a sampler got wrong.
@@ -377,7 +368,7 @@ def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:
     """
     greedy = np.flatnonzero(step.batch.temperature.numpy() == 0).tolist()
     faults = []
-    for fault, fields in FAULTS.items():
+    for fault, fields in faults_of(step).items():
         ruled = [(greedy_by_rule(replace(step, **fields), b), list(tokens[b])) for b in greedy]  # type: ignore[arg-type]
         if all(found is None or found[0] == got for found, got in ruled) and any(found for found, _ in ruled):
             faults.append(fault)

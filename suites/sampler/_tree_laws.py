@@ -106,14 +106,16 @@ def check_law(op: OpUnderTest, trees: Trees, values: dict[str, Any]) -> None:
     outputs = op.call(values, shapes=trees.shapes())[1]
     path, vocab = outputs["accept_index"].astype(np.int64), len(ROOT)
     first = _possible(tokens_at(outputs["predicts"], path[:, 0]))
-    assert_distribution(np.bincount(first, minlength=vocab).tolist(), ROOT, "the first token")
+    names = [f"token {token}" for token in range(vocab)]
+    assert_distribution(np.bincount(first, minlength=vocab).tolist(), ROOT, "the first token", names)
     accepted = outputs["accept_token_num"] > 0
     if not accepted.any():
         raise Inconclusive("no draft was accepted, so that no second token follows one")
     second = _possible(tokens_at(outputs["predicts"], path[accepted, 1]))
     seen = np.bincount(first[accepted] * vocab + second, minlength=vocab * vocab)
     exact = AFTER * np.bincount(first[accepted], minlength=vocab)[:, None] / accepted.sum()
-    assert_distribution(seen.tolist(), exact.ravel(), "the second token, given an accepted first one")
+    pairs = [f"token {two} after {one}" for one, two in np.ndindex(vocab, vocab)]
+    assert_distribution(seen.tolist(), exact.ravel(), "the second token, given an accepted first one", pairs)
 
 
 def _possible(tokens: Array) -> Array:

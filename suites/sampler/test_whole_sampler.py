@@ -461,4 +461,5 @@ def test_verification_does_not_reuse_the_noise_of_drafting(engine: Engine, seed:
                 message = f"draft {draft} was {'rejected' if draft else 'accepted'}: p is {TARGET_ROW}, q {DRAFT_ROW}"
                 raise Mismatch(Failure(Kind.LAW, message))
             seen[draft, tokens[-1]] += 1
-    assert_distribution(seen.ravel().tolist(), JOINT.ravel(), "draft token and recovered or bonus token")
+    names = [f"draft {draft} and then token {token}" for draft, token in np.ndindex(seen.shape)]
+    assert_distribution(seen.ravel().tolist(), JOINT.ravel(), "draft token and recovered or bonus token", names)

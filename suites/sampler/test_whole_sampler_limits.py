@@ -270,7 +270,8 @@ def test_synthetic_mode_draws_its_own_token_from_the_target(sampler: SamplerUnde
                 refuse(f"{len(tokens)} tokens of {count} drafts at a rate of 1")
             seen[tokens[-1]] += 1
     weights = np.exp(row.astype(np.float64) / 1.7)
-    assert_distribution(seen.tolist(), weights / weights.sum(), "tokens after the drafts in synthetic mode")
+    names = [f"token {token}" for token in range(len(seen))]
+    assert_distribution(seen.tolist(), weights / weights.sum(), "tokens after the drafts in synthetic mode", names)
 
 
 @case(
@@ -291,7 +292,8 @@ def test_rates_keep_their_distance_to_one(sampler: SamplerUnderTest, seed: int) 
         for tokens in sampler(step):
             whole[int(len(tokens) == drafts + 1)] += 1
     chance = (1 - distance) ** drafts
-    assert_distribution(whole.tolist(), np.array([1 - chance, chance]), "chains that synthetic rates keep")
+    names = ["a chain with a rejected draft", "a whole chain"]
+    assert_distribution(whole.tolist(), np.array([1 - chance, chance]), "chains that synthetic rates keep", names)
 
 
 @case("WS-25", heat=["0.02", "0.002", "mixed"], reach="every request whose drafts are sampled")
@@ -348,7 +350,8 @@ def test_extreme_temperatures_keep_their_odds(sampler: SamplerUnderTest, seed: i
             if token not in (first, second):
                 refuse(f"at T = {heat} token {token} was emitted, whose probability is 0")
             seen[int(token == second)] += 1
-    assert_distribution(seen.tolist(), np.array([0.8, 0.2]), f"two tokens at T = {heat}")
+    names = [f"token {token}" for token in (first, second)]
+    assert_distribution(seen.tolist(), np.array([0.8, 0.2]), f"two tokens at T = {heat}", names)
 
 
 RARE = 1e-8
@@ -451,7 +454,8 @@ def test_drafts_have_the_odds_of_their_row(engine: Engine, seed: int) -> None:
         step = SamplerBatch(torch.zeros(2000, len(row)), [[0]] * 1000, torch.ones(1000), seeds=seeds)
         drafted = sampler.draft_and_verify(step, row.log().repeat(1000, 1))
         seen += np.bincount([token for [token] in drafted.draft_token_ids], minlength=len(row))
-    assert_distribution(seen.tolist(), row.double().numpy(), "drafts of one row")
+    names = [f"draft {token}" for token in range(len(row))]
+    assert_distribution(seen.tolist(), row.double().numpy(), "drafts of one row", names)
 
 
 HEATS = (0.02, 0.5, 0.0, 1.7, 30.0)

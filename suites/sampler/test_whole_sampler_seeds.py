@@ -212,6 +212,7 @@ def test_no_draft_is_decided_by_the_number_of_another_one(sampler: SamplerUnderT
         [int(n) for counts in seen.values() for n in counts.ravel()],
         np.concatenate([table.ravel() for table in exact]),
         "accepted drafts of chains, and the token behind them",
+        [f"token {1 + n} behind {accepted} of {k} drafts" for k in CHAINS for accepted, n in np.ndindex(k + 1, 2)],
     )
 
 
@@ -312,7 +313,9 @@ def test_drafts_are_verified_by_what_they_were_drawn_from(engine: Engine, seed: 
     for _ in range(BATCHES):
         drafted = sampler.draft_and_verify(step, (draft + OFFSET).float().repeat(EACH_BATCH, 1))
         seen += np.bincount([tokens[0] for tokens in drafted.tokens], minlength=8)
-    assert_distribution(seen.tolist(), torch.softmax(target, dim=0).numpy(), "first tokens after large draft logits")
+    names = [f"token {token}" for token in range(len(seen))]
+    law = torch.softmax(target, dim=0).numpy()
+    assert_distribution(seen.tolist(), law, "first tokens after large draft logits", names)
 
 
 RATE = 0.5
@@ -341,4 +344,6 @@ def test_rates_and_bonus_tokens_do_not_depend_on_the_draft(engine: Engine, seed:
         for (draft,), tokens in zip(drafted.draft_token_ids, drafted.tokens, strict=True):
             seen[draft, tokens[1] if len(tokens) > 1 else 3] += 1
     exact = np.outer(row.numpy(), [RATE / 3] * 3 + [1 - RATE])
-    assert_distribution(seen.ravel().tolist(), exact.ravel(), "draft token, and the bonus token or none")
+    bonus = [*(f"bonus token {n}" for n in range(3)), "no bonus token"]
+    names = [f"draft {draft} with {token}" for draft in range(3) for token in bonus]
+    assert_distribution(seen.ravel().tolist(), exact.ravel(), "draft token, and the bonus token or none", names)

@@ -105,7 +105,7 @@ def test_an_effect_is_the_clause_s_own_else_that_of_its_op_else_the_message() ->
         for case in (RARE.id, "sampler/rejection_random_sample:RRS-1:k=1", "mine/my_op:MINE-1:k=1")
     )
     assert own == "a draft is accepted or rejected wrongly"
-    assert of_op.startswith("drafts are accepted too often or too rarely")
+    assert of_op.startswith("drafts are accepted wrongly, or")
     assert neither == "wrong in mine/my_op:MINE-1:k=1"
 
 
@@ -114,9 +114,25 @@ def test_a_fault_that_a_case_names_stands_in_the_line() -> None:
     cause = Record("sampler/apply_top_k_top_p:TKP-2:k=1", "fail", failure=failure, reach="every request")
     for report in reports(cause, failing(STRIDES[0]), *PASSING):
         assert (
-            "Effect: a token that top_k excludes can be sampled. Fault: ties are kept. Seen: x[0] is 1. Clause: TKP-2 "
-            "of apply_top_k_top_p." in report
+            "Effect: a token that top_k excludes can be sampled, or one that it keeps cannot. Fault: ties are kept. "
+            "Seen: x[0] is 1. Clause: TKP-2 of apply_top_k_top_p." in report
         )
+
+
+def test_a_mistake_that_gives_what_was_seen_is_no_more_than_that() -> None:
+    message = "texts come as if top-p came first (p = 0.3); G = 1160"
+    failure = {"kind": "law", "message": message, "details": {FAULT: "top-p came first"}}
+    cause = Record("e2e/parameters:GEN-24:k=1", "fail", failure=failure, reach="every request")
+    for report in reports(cause, failing(STRIDES[0]), *PASSING):
+        assert f"Trigger: every request. As if: top-p came first. Seen: {message}. Clause: GEN-24" in report
+
+
+def test_what_other_failing_cases_lack_is_no_trigger() -> None:
+    others = [Record(f"e2e/parameters:GEN-24:k={n}", "fail", failure={"kind": "law", "message": "G"}) for n in (1, 2)]
+    cause, other = (replace(case, reach=f"request {n}") for n, case in enumerate(others))
+    for report in reports(cause, other, failing(STRIDES[0]), failing(STRIDES[1]), EXPANDED, *PASSING):
+        assert "First seen with: request 0" in report
+        assert "Trigger: request" not in report
 
 
 BATCHES = [

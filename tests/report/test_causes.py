@@ -162,6 +162,28 @@ def test_a_named_fault_belongs_to_the_others_of_a_clause_that_fails_without_the_
     assert [c.named for c in causes if c.clauses == ("RRS-1",)] == ["ties"], "the case that says more is shown"
 
 
+def test_a_law_that_names_its_fault_is_one_cause_with_one_that_does_not() -> None:
+    named = [
+        failing(f"{OP}:RRS-{clause}:draft=present", "law", failure={"details": {FAULT: "top-p came first"}})
+        for clause in (7, 8)
+    ]
+    assert [cause.clauses for cause in fold(named)] == [("RRS-7", "RRS-8")]
+    unnamed = failing(f"{OP}:RRS-8:draft=absent", "law", "G = 3")
+    assert sorted(cause.clauses for cause in fold([*named, unnamed])) == [("RRS-7",), ("RRS-8",)]
+
+
+def test_a_trigger_is_one_of_all_failing_cases_of_the_clause() -> None:
+    long = failing("e2e/greedy:GEN-14:requests=20", "relation broken", reach="many requests")
+    others = [failing(f"e2e/drafters:GEN-14:requests={n}", "relation broken", reach="a drafter") for n in (1, 2)]
+    assert [cause.is_trigger for cause in fold([long])] == [True]
+    assert [cause.is_trigger for cause in fold(others)] == [True]
+    causes = fold([long, *others])
+    assert [cause.is_trigger for cause in causes] == [False, False], "cases with either fail without the other"
+    assert any("reached in production, first seen with: many requests" in facts(cause) for cause in causes)
+    unreached = failing("e2e/greedy:GEN-14:requests=3", "relation broken")
+    assert [cause.is_trigger for cause in fold([long, unreached])] == [True]
+
+
 def test_writes_beside_two_tensors_are_two_causes() -> None:
     records = [
         failing(f"{OP}:RRS-{clause}:output={output}", "outside", failure={"output": output})

@@ -80,19 +80,26 @@ SAMPLERS = {
     ("ignores", "bonus"): "the bonus row ignores the parameter",
     ("ignores", "drafts"): "the rows of drafts ignore the parameter",
     ("ignores", "all"): "the parameter is ignored",
-    ("drops", "presence_penalty"): "presence_penalty is ignored beside other penalties",
-    ("drops", "frequency_penalty"): "frequency_penalty is ignored beside other penalties",
-    ("drops", "repetition_penalty"): "repetition_penalty is ignored beside other penalties",
     ("words", "last"): "of a bad word the last two tokens alone count",
     ("words", "any"): "a bad word forbids its last token whatever stands before it",
     ("words", "one"): "bad words of several tokens are ignored",
     ("counts", "last"): "the last token alone counts as output",
     ("counts", "drafts"): "drafts alone count as output",
     ("counts", "prompt"): "presence and frequency penalties count the prompt as output",
-    ("order", "bias"): "the logit bias is added after the penalties",
 }
+ORDERS = {
+    ("order", words): words
+    for words in (
+        "the presence penalty was missing",
+        "the frequency penalty was missing",
+        "the repetition penalty was missing",
+        "the logit bias was missing",
+        "the repetition penalty came before the logit bias",
+        "presence and frequency penalties came before the repetition penalty",
+    )
+}
+"""Wrong orders and missing parameters of requests with several."""
 PARAMETERS = {
-    "drops": ("penalties", 60),
     "words": ("bad words", 24),
     "counts": ("penalties", 24),
     "order": (AND.join(("logit bias", "penalties")), 24),
@@ -100,7 +107,7 @@ PARAMETERS = {
 """Parameter and number of steps that show a fault, by the field of a `Step`; others show by "min tokens" in twelve."""
 
 
-@pytest.mark.parametrize(("fault", "name"), SAMPLERS.items())
+@pytest.mark.parametrize(("fault", "name"), [*SAMPLERS.items(), *ORDERS.items()])
 def test_a_sampler_with_a_fault_has_its_name(fault: tuple[str, str], name: str) -> None:
     rng = np.random.default_rng(5)
     named = set()

@@ -14,6 +14,7 @@ from verispec.report.causes import BY_CLAUSE
 from verispec.report.certificate import BEST
 from verispec.report.verdict import RunSummary
 from verispec.run.logs import LAST_CALL
+from verispec.run.record import AS_IF
 
 TITLE = "What users of speculative decoding can meet"
 CONTRACTS = (
@@ -75,14 +76,16 @@ def brief_line(cause: Cause, header: Mapping[str, Any]) -> str:
     clause = clause_of(cause.clause)
     if cause.named:
         own = f"Effect: {clause.effect}. " if clause and clause.effect else ""
-        seen = f"{own}Fault: {cause.named}. Seen: {cause.message.removeprefix(f'{cause.named}: ')}."
+        name = "As if" if f"{AS_IF}{cause.named}" in cause.message else "Fault"
+        seen = f"{own}{name}: {cause.named}. Seen: {cause.message.removeprefix(f'{cause.named}: ')}."
     ops = cause.subjects[0] if len(cause.subjects) == 1 else f"{len(cause.subjects)} ops"
     made = f" Such calls are made at {cause.origin}." if cause.origin else ""
     code = f" ({cause.code})" if cause.code else ""
     place = cause.kernel or cause.caller
     at = f", in the function at {place}{code}" if place else ""
+    trigger = "Trigger" if cause.is_trigger else "First seen with"
     return (
-        f"Severity: {cause.severity}. Trigger: {cause.reach}.{made} {seen} Clause: {cause.clause} of {ops}{at}. "
+        f"Severity: {cause.severity}. {trigger}: {cause.reach}.{made} {seen} Clause: {cause.clause} of {ops}{at}. "
         f"End to end: {end_to_end(cause, header)}. Upstream: {upstream(cause, header)}."
     )
 

@@ -70,6 +70,8 @@ class Cause:
     """One line per op, where notes of several ops are one cause."""
     twin: str = ""
     """Parameters of `case`, if another cause has the same clause and ops."""
+    is_trigger: bool = True
+    """False if cases that have another `reach`, of this cause or of `clause`, fail too: it is then no condition."""
     beside: tuple[str, ...] = ()
     """Clauses of its own that the op fails too, for a note of clauses of every op: it may be one of their faults."""
 

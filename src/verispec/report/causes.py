@@ -70,12 +70,16 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
     named = {(r.case.subject, _fault(r)) for r in failing}
     faults = {r.id: _settled(r, named) or _fault_of_clause(r, named) for r in failing}
-    unnamed = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not faults[r.id]}
+    values = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not faults[r.id]}
+    laws = {(r.case.subject, r.case.clause) for r in failing if r.kind == "law" and not faults[r.id]}
     groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
     for record in failing:
+        unnamed = laws if record.kind == "law" else values
         groups[_key(record, whole, wrong, unnamed, faults[record.id])].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
     ordered = sorted(causes, key=_rank)
+    reaches = _reaches(failing)
+    ordered = [replace(cause, is_trigger=_is_trigger(cause, reaches)) for cause in ordered]
     consequences: dict[str, list[str]] = defaultdict(list)
     for record in records:
         if record.failed and record.explained_by and (cause := _explanation(record, ordered)):
@@ -85,6 +89,25 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         for cause in ordered
     ]
     return tuple(_told_apart(_telling_first(sorted(shared(complete), key=_rank))))
+
+
+def _reaches(failing: Sequence[Record]) -> dict[str, set[str]]:
+    """Return the ways in which production reaches failing cases, by clause and by case."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for record in failing:
+        if record.reach:
+            found[record.case.clause].add(record.reach)
+            found[record.id].add(record.reach)
+    return found
+
+
+def _is_trigger(cause: Cause, reaches: Mapping[str, set[str]]) -> bool:
+    """Return True if no case of the cause or of its clause fails that production reaches in another way.
+
+    Cases that production does not reach are left out.
+    """
+    found = set().union(*(reaches[name] for name in (cause.clause, *cause.cases) if name in reaches))
+    return found <= {cause.reach}
 
 
 def _without_rare_changes(records: Sequence[Record]) -> Iterator[Record]:
@@ -282,7 +305,7 @@ def _key(
         record: a failing record.
         whole: ops whose wrong values are one fault.
         wrong: (op, clause) pairs with wrong values.
-        unnamed: those of them with a case that does not name its fault, which then is one with the others.
+        unnamed: pairs with a case of this kind that does not name its fault, which then is one with the others.
         fault: the fault that the record or its clause names; empty if neither does.
     """
     kind, case = record.kind, record.case
@@ -376,6 +399,8 @@ def _of_one_fault(wanted: Sequence[Record]) -> list[Record]:
 
 def _explanation_in(record: Record) -> str:
     """Return the fault that a case with wrong outputs names, or its mistakes; empty if it tells neither."""
+    if record.kind == "law":
+        return _fault(record)
     return (_fault(record) or record.message.partition(AS_IF)[2]) if record.kind in EXPLAINED else ""
 
 

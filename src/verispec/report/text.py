@@ -359,7 +359,7 @@ def facts(cause: Cause) -> Iterator[str]:
     if cause.severity:
         yield f"severity: {cause.severity}"
     if cause.reach:
-        yield f"reached in production: {cause.reach}"
+        yield f"reached in production{'' if cause.is_trigger else ', first seen with'}: {cause.reach}"
     elif cause.unreachable:
         yield f"no caller reaches it: {cause.unreachable}"
     elif cause.rare:

@@ -1,0 +1,41 @@
+"""Suffix decoding with one limit that is off, or of each token alone: its counts have the name of the mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from verispec.engines.protocol.generation import LoadOptions
+from verispec.suites.e2e._suffix import SuffixRule, Texts, Tokens, allowed_drafts, mistakes
+
+OPTIONS = LoadOptions(method="suffix", suffix_decoding_min_token_prob=0.4, num_speculative_tokens=8)
+KNOWN = (1, 2, 3, 9, 1, 2, 4, 9, 1, 2, 3, 5, 9, 1, 2)
+"""Behind 1, 2 comes 3 in two of three places, and then 5 in one of two."""
+
+
+def drafts(rule: SuffixRule) -> set[Tokens]:
+    return set(allowed_drafts(Texts((7,), ()), KNOWN, 8, rule))
+
+
+def of(**options: Any) -> SuffixRule:
+    fields = {"suffix_decoding_min_token_prob": 0.4, "suffix_decoding_max_spec_factor": 4.0, **options}
+    return SuffixRule(LoadOptions(method="suffix", num_speculative_tokens=8, **fields))
+
+
+def test_the_least_probability_is_one_of_the_whole_draft() -> None:
+    right = of()
+    assert drafts(right) == {(3,)}, "two of three; the next ones have one of three"
+    [alone] = [rule for words, rule in mistakes(right.options).items() if "each token alone" in words]
+    assert {draft[:2] for draft in drafts(alone)} == {(3, 5), (3, 9)}
+
+
+@pytest.mark.parametrize("words", list(mistakes(OPTIONS)))
+def test_each_mistake_is_another_rule(words: str) -> None:
+    assert mistakes(OPTIONS)[words] != SuffixRule(OPTIONS)
+
+
+def test_a_limit_that_is_off_already_is_no_mistake() -> None:
+    off = LoadOptions(method="suffix", suffix_decoding_max_cached_requests=0)
+    assert "suffix_decoding_max_cached_requests was 0" not in mistakes(off)
+    assert "suffix_decoding_max_cached_requests was 0" in mistakes(OPTIONS)
