@@ -57,6 +57,7 @@ def warm() -> Iterator[None]:
 def mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what explained a failure of one test explain none of another."""
     monkeypatch.setattr(_explained, "_found", {})
+    monkeypatch.setattr(_explained, "_named", defaultdict(set))
     monkeypatch.setattr(_explained, "_searched", defaultdict(float))
     monkeypatch.setattr(_explained, "_fruitless", Counter())
 

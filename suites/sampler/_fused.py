@@ -155,6 +155,11 @@ INSIDE_K = ["2", "3", "9", "50", "2500"]
 """Top-k of rows of 4,100 tokens: of few tokens, and of more than a tile."""
 
 
+def inside(k: str, *, is_slow: bool) -> tuple[int, str, int]:
+    """Return top-k, counts and vocabulary of a case of `INSIDE`, smaller ones for a slow engine."""
+    return (min(int(k), 400), "one", 700) if is_slow else (int(k), "wide", 4100)
+
+
 DROPPING = {"top-p drops some candidates": 0.6, "top-p drops all candidates": 0.003}
 """Top-p for flat rows of 2,000 tokens, by the fate of their candidates."""
 

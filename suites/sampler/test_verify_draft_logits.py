@@ -26,6 +26,7 @@ from verispec.suites.sampler._fused import (
     draft_normalisers,
     equal_pairs,
     heavy_end,
+    inside,
     kept_ids,
     limits,
     many_logits,
@@ -92,13 +93,16 @@ def test_many_candidates(op: OpUnderTest, seed: int, vocab: int) -> None:
 
 
 @case("VDL-2", check=INSIDE, k=INSIDE_K, p=[None, "0.9"], reach="top-k and top-p of a request")
-def test_drawn_after_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+def test_drawn_after_a_draft_that_is_kept(op: OpUnderTest, engine: Engine, seed: int, k: str, p: str | None) -> None:
     """Drafters thought each draft likelier than it is, and its neighbours among the kept tokens less likely."""
-    requests = draft_inside(drafted(seed, "wide", 4100, temperature=1.0), int(k))
+    most, counts, vocab = inside(k, is_slow=is_slow(engine))
+    requests = draft_inside(drafted(seed, counts, vocab, temperature=1.0), most)
     for row in draft_rows(requests):
-        draft_row(requests, row)[:] = requests.target_logits[row] + np.random.default_rng(row).choice([-0.5, 0.0], 4100)
+        draft_row(requests, row)[:] = requests.target_logits[row] + np.random.default_rng(row).choice(
+            [-0.5, 0.0], vocab
+        )
         draft_row(requests, row)[requests.draft_sampled[row + 1]] += 2.0
-    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    verify(op, requests, **limits(requests, most, None if p is None else float(p)))
     if p is not None:
         verify(op, requests, **limits(requests, p=float(p)))
 
@@ -160,16 +164,19 @@ def test_a_residual_of_the_tokens_that_a_limit_keeps(op: OpUnderTest, seed: int,
     p=[None, "0.9"],
     reach="a drafter that limits its rows as its target",
 )
-def test_a_residual_around_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+def test_a_residual_around_a_draft_that_is_kept(
+    op: OpUnderTest, engine: Engine, seed: int, k: str, p: str | None
+) -> None:
     """Few candidates pass: q is p of the kept tokens up to 2^-8, but for the draft, which q has twice as often."""
-    requests = draft_inside(drafted(seed, "wide", 4100, temperature=1.0), int(k), share=2 / int(k))
+    most, counts, vocab = inside(k, is_slow=is_slow(engine))
+    requests = draft_inside(drafted(seed, counts, vocab, temperature=1.0), most, share=2 / most)
     for row in draft_rows(requests):
         target, own, token = requests.target_logits[row], draft_row(requests, row), requests.draft_sampled[row + 1]
-        kept = kept_ids(target, int(k))
+        kept = kept_ids(target, most)
         own[:] = -np.inf
         own[kept] = target[kept] + np.random.default_rng(row).choice([-(2.0**-8), 2.0**-8], len(kept))
         target[token] -= np.log(2.0)
-    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    verify(op, requests, **limits(requests, most, None if p is None else float(p)))
 
 
 @case("VDL-4", counts=list(COUNTS), reach=REACH)

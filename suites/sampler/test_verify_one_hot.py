@@ -25,6 +25,7 @@ from verispec.suites.sampler._fused import (
     draft_inside,
     equal_pairs,
     heavy_end,
+    inside,
     limits,
     many_logits,
     of_temperature,
@@ -83,10 +84,11 @@ def test_a_rejected_favourite(op: OpUnderTest, seed: int, vocab: int) -> None:
 
 
 @case("VOH-2", check=INSIDE, k=INSIDE_K, p=[None, "0.9"], reach="top-k and top-p of a request")
-def test_drawn_without_a_draft_that_is_kept(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
+def test_drawn_without_a_draft_that_is_kept(op: OpUnderTest, engine: Engine, seed: int, k: str, p: str | None) -> None:
     """Kept tokens before the rejected draft and behind it are drawn alike. Then top-p alone keeps it."""
-    requests = draft_inside(one_hot(seed, "wide", 4100, temperature=1.0), int(k))
-    verify(op, requests, **limits(requests, int(k), None if p is None else float(p)))
+    most, counts, vocab = inside(k, is_slow=is_slow(engine))
+    requests = draft_inside(one_hot(seed, counts, vocab, temperature=1.0), most)
+    verify(op, requests, **limits(requests, most, None if p is None else float(p)))
     if p is not None:
         verify(op, requests, **limits(requests, p=float(p)))
 

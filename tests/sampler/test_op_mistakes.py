@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -181,11 +180,13 @@ def test_a_mistake_of_a_clause_is_listed_for_its_op(op: str) -> None:
 
 def test_a_mistake_that_explained_a_call_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of large rows has time for few of them."""
-    monkeypatch.setattr(_explained, "_named", defaultdict(set))
-    inputs = inputs_of("verify_draft_logits", 2, SHAPES[1])
-    compared = ComparedCall(contracts.load("verify_draft_logits"), Failure(Kind.VALUE, ""), inputs, {}, {}, {})
-    last = [mistake.words for mistake in listed(compared)][-1]
-    _explained._named["verify_draft_logits"].add(last)
-    first, *others = [mistake.words for mistake in listed(compared)]
-    assert first == last
-    assert len(others) == len(OP_MISTAKES["verify_draft_logits"]) + len(NUMBER_MISTAKES) - 1
+    op, mistake = "verify_one_hot", "the rejected draft could be drawn"
+    inputs = inputs_of(op, 4, SHAPES[2])
+    outputs = OP_MISTAKES[op][mistake](op, inputs)
+    assert outputs is not None
+    compared = ComparedCall(contracts.load(op), Failure(Kind.VALUE, ""), inputs, outputs, outputs, {})
+    assert [each.words for each in _explained.mistakes_of(compared)] == [mistake]
+    assert _explained._named[op] == {mistake}
+    monkeypatch.setattr(_explained, "of_inputs", None)
+    monkeypatch.setattr(_explained, "SECONDS", -1.0)
+    assert [each.words for each in _explained.mistakes_of(compared)] == [mistake]

@@ -128,13 +128,17 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
 
     A listed mistake and one with a misread input may be the same, such as a limit that is ignored. The listed one says
     what it does to the outputs, and is named alone. It may also explain a small call by chance. Calls with other
-    numbers tell then; where there can be none, misread inputs are not tried. Mistakes in the rule of the op come last,
-    but for those that explained another call of it.
+    numbers tell then; where there can be none, misread inputs are not tried. Mistakes in the rule of the op come last.
+    Those that explained another call of it are tried first, and alone: large calls leave time for few.
     """
     op = compared.contract.name
     if not _is_small(compared):
         return []
     if known := _told_apart(compared, explaining(compared, _found.get(op, [])), least=FURTHER):
+        return known
+    least = int("seed" in compared.inputs)
+    earlier = [mistake for mistake in listed(compared) if mistake.words in _named[op]] if _named[op] else []
+    if known := _told_apart(compared, explaining(compared, earlier), least=least):
         return known
     if _fruitless[op] == FRUITLESS:
         return []
@@ -142,9 +146,9 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     found = explaining(compared, listed(compared), end)
     if not found or compared.otherwise:
         found += explaining(compared, of_inputs(compared), end)
-    found = _told_apart(compared, found, end, least=int("seed" in compared.inputs))
+    found = _told_apart(compared, found, end, least=least)
     named = [mistake for mistake in found if mistake.is_listed]
-    _named[op] |= {mistake.words for mistake in named}
+    _named[op] |= {mistake.words for mistake in named} if len(named) == 1 else set()
     named = named or found or in_rule(compared)
     _fruitless[op] += not named
     return named if len(named) <= MOST else []
@@ -183,14 +187,9 @@ def in_rule(compared: ComparedCall) -> list[Mistake]:
 
 
 def listed(compared: ComparedCall) -> Iterator[Mistake]:
-    """Yield the mistakes that are listed for the op of a call, and those of its random numbers.
-
-    Those that explained another call come first: a large call leaves time for few.
-    """
-    op = compared.contract.name
-    rules = OP_MISTAKES.get(op, {}) | (NUMBER_MISTAKES if "seed" in compared.inputs else {})
-    for words in sorted(rules, key=lambda words: words not in _named[op]):
-        yield Mistake(words, rules[words], is_listed=True)
+    """Yield the mistakes that are listed for the op of a call, and those of its random numbers."""
+    rules = OP_MISTAKES.get(compared.contract.name, {}) | (NUMBER_MISTAKES if "seed" in compared.inputs else {})
+    yield from (Mistake(words, rule, is_listed=True) for words, rule in rules.items())
 
 
 def of_inputs(compared: ComparedCall) -> Iterator[Mistake]:
