@@ -146,7 +146,7 @@ def check_told(
 
 
 def _streamed(message: str, **details: Any) -> Mismatch:
-    """Return a failure of what is streamed, which is one fault whatever the case is about."""
+    """Return a failure of streamed tokens: one fault, whatever the case is about."""
     return Mismatch(Failure(Kind.VALUE, message, details={FAULT: STREAMED, **details}))
 
 
