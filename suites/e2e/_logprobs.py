@@ -11,8 +11,8 @@ import numpy as np
 from verispec.cases.request_parameters import distribution, possible, processed, slack_after
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, TokenLogprobs
 from verispec.judge import Mismatch
-from verispec.suites.e2e._parameters import stops_of
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
+from verispec.suites.e2e._sequences import stops_of
 from verispec.suites.e2e._setups import require, require_accepted_drafts
 from verispec.suites.e2e._texts import check_texts
 

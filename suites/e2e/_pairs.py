@@ -20,8 +20,9 @@ from verispec.suites.e2e._adapted import Adapted, save_adapted
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._logprobs import Text, check_entries, check_prompt_entries
 from verispec.suites.e2e._lookup import looked_up
-from verispec.suites.e2e._parameters import begins_in, check_tokens, residues, stops_of
+from verispec.suites.e2e._parameters import begins_in, check_tokens, residues
 from verispec.suites.e2e._reference_model import ReferenceModel, greedy_text, reference_model
+from verispec.suites.e2e._sequences import stops_of
 from verispec.suites.e2e._setups import require
 from verispec.suites.e2e._tiny import EOS, VOCAB
 

@@ -415,9 +415,9 @@ def test_penalties_count_the_whole_prompt(load: Load, prompts: Any, draft: str) 
         whole = (*own, *others, *(token for token in prompt[:20] if token not in own))
         penalty: dict[str, Any] = {"repetition_penalty": 1.3} if n % 2 else {}
         asked.append(GenerationRequest(whole, max_tokens=LENGTH, ignore_eos=True, **penalty))
-    texts = list(zip(asked, load(draft).generate(asked), strict=True))
-    for n, (request, result) in enumerate(texts):
-        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt", texts)
+    answered = list(zip(asked, load(draft).generate(asked), strict=True))
+    for n, (request, result) in enumerate(answered):
+        check_tokens(reference_model(TARGET), request, result, f"request {n} with a long prompt", answered)
 
 
 @case(

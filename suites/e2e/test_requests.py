@@ -15,7 +15,8 @@ from verispec.engines.protocol.generation import FinishReason, GenerationRequest
 from verispec.judge import Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
 from verispec.reference.models import load_tokenizer
-from verispec.suites.e2e._parameters import check_tokens, fields, offsets, sequence_distribution
+from verispec.suites.e2e._miscounts import offsets
+from verispec.suites.e2e._parameters import check_tokens, fields, sequence_distribution
 from verispec.suites.e2e._reference_model import Array, greedy_text, reference_model
 from verispec.suites.e2e._sequences import sequence_names
 from verispec.suites.e2e._setups import MANY, METHODS, TREE, Load, NotTold, greedy, require, sampled_in_parts

@@ -173,7 +173,8 @@ def in_rule(compared: ComparedCall) -> list[Mistake]:
     op = compared.contract.name
     if _searched[op] > SEARCHING or (compared.otherwise is None and compared.failure.wrong < 2):
         return []
-    if all(np.array_equal(compared.inputs.get(name), got) for name, got in compared.outputs.items()):
+    before = compared.inputs
+    if all(name in before and np.array_equal(before[name], got) for name, got in compared.outputs.items()):
         return []
     begin = time.process_time()
     found = explaining(compared, of_rule(op), begin + SECONDS)
