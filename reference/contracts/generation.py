@@ -270,17 +270,18 @@ CONTRACT = Contract(
         Clause(
             "GEN-44",
             "With a draft tree the text is the target's own, and that of a sampled request follows its distribution: "
-            "each node has the position of its depth, and no token depends on a branch that was not accepted. A step "
-            "lacks nodes only where they do not fit.",
+            "each node has the position of its depth, no token depends on a branch that was not accepted, and later "
+            "ones read the keys of the accepted nodes. A step lacks nodes only where they do not fit.",
             "Miao et al. 2023 (arXiv 2305.09781); vllm speculative_token_tree",
         ),
         Clause(
             "GEN-45",
-            "The recurrent state of a hybrid target is that of all tokens so far, for prompts of every length, and "
-            "after a rejection that of the accepted ones alone, whatever the chunks, preemptions and other requests; a "
-            "new request starts from the empty state.",
+            "The recurrent state of a hybrid target is that of all tokens so far, for prompts of every length, from "
+            "each chunk of a prompt to the next, and after a rejection that of the accepted ones alone, whatever the "
+            "preemptions and other requests; a new request starts from the empty state.",
             "vllm#39273, llama.cpp#20075: states that kept rejected drafts or were read at a wrong place; vllm#53051: "
-            "a prompt of K + 1 tokens taken for a step that verifies K drafts",
+            "a prompt of K + 1 tokens taken for a step that verifies K drafts; vllm#23279: chunks that began from "
+            "a wrong state",
         ),
         Clause(
             "GEN-46",

@@ -43,7 +43,7 @@ class PathNotMoved(CPURunner):
 
 
 class LoneNodeNotMoved(CPURunner):
-    """Keys and values of a node that is accepted alone stay at its place of the tree (sglang#15360)."""
+    """Keys and values of a node that is accepted alone stay at its place of the tree."""
 
     def step(self, on_emit: Any = None) -> None:
         right = base.compact
