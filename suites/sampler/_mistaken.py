@@ -37,9 +37,12 @@ def in_order_of(order: Steps, places: str = "all") -> Law:
     return law
 
 
-def swapped_laws(step: Step, b: int) -> list[Law]:
-    """Return the laws of request b under each order with two neighbours in turn."""
-    return [in_order_of(order) for _, order in swapped(steps_of(request_of(step, b)))]
+def telling_laws(step: Step, b: int) -> list[Law]:
+    """Return laws of request b that no step shows all: two neighbours in turn, and limits of some rows alone."""
+    steps = steps_of(request_of(step, b))
+    without = tuple(name for name in steps if name not in LIMITS)
+    places = [in_order_of(without, places) for places in ("drafts", "bonus")] if without != steps else []
+    return [*places, *(in_order_of(order) for _, order in swapped(steps))]
 
 
 def mistaken_outcomes(step: Step, b: int) -> dict[str, Array]:

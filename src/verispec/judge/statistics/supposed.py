@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from verispec.engines import UnsupportedCall
+from verispec.judge._explained import ALTERNATIVELY, FAULT
 from verispec.judge._failure import Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import FEWEST_EXPECTED, _pooled, assert_distribution, g_test
-from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT
 
+AS_IF = "as if "
+"""As in `verispec.run.record`."""
 FITS = 0.01
 """P-value from which a mistake's distribution fits. One that was made does with a chance of 0.99."""
 EXCLUDED = 1e-6
