@@ -181,20 +181,32 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, vocab: int, draft: str) -> N
 
 @case("SRT-5", check=_ends.AT_ENDS, vocab=_ends.VOCABS, draft=DRAFT, reach=_ends.REACH)
 def test_an_id_at_an_end_is_recovered(op: OpUnderTest, seed: int, vocab: int, draft: str) -> None:
-    """The only residual, the best score of all ids, and the only mass of a target that its draft equals."""
-    ids = _ends.end_ids(vocab)
-    batch = random_batch(np.random.default_rng(seed), (1,) * len(ids), vocab, draft=draft == "present")
-    at = np.arange(len(ids))
-    batch.draft_token_ids[:] = ids - 1
+    """The best score of all ids, then the only residual."""
+    batch, at, ids = end_batch(seed, vocab, draft)
     batch.inv_q[at, ids] = 2 * batch.inv_q.max()
     rows(batch, 2.0**-14, 2.0**-15)
     check(op, batch)
     rows(batch, 0.0, 2.0**-14)
     batch.target_probs[at, ids] = 1.0
     check(op, batch)
-    if batch.draft_probs is not None:
-        batch.draft_probs[:] = batch.target_probs
-        check(op, batch)
+
+
+@case("SRT-9", check=_ends.AT_ENDS, vocab=_ends.VOCABS)
+def test_the_fallback_finds_an_id_at_an_end(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """It is the only mass of a target that its draft equals, so that no draft of it would be rejected."""
+    batch, at, ids = end_batch(seed, vocab, "present")
+    rows(batch, 0.0, 0.0)
+    batch.target_probs[at, ids] = 1.0
+    batch.draft_probs = batch.target_probs.copy()
+    check(op, batch)
+
+
+def end_batch(seed: int, vocab: int, draft: str) -> tuple[Batch, Any, Any]:
+    """Return requests of one draft each, which is the id before one of `end_ids`; their rows and these ids."""
+    ids = _ends.end_ids(vocab)
+    batch = random_batch(np.random.default_rng(seed), (1,) * len(ids), vocab, draft=draft == "present")
+    batch.draft_token_ids[:] = ids - 1
+    return batch, np.arange(len(ids)), ids
 
 
 @case("SRT-5", check="ids past 65,536", draft=DRAFT, reach=REACH)
