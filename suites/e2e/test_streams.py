@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, TokenKind
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._reference_model import greedy_text
@@ -20,7 +22,7 @@ LENGTH = 30
 def test_streamed_tokens_are_those_of_the_result(load: Load, prompts: Any, draft: str, memory: str | None) -> None:
     """Texts end at stop tokens, stop strings and lengths at many places, among the accepted drafts of a step too.
 
-    The generator of every case compares what is streamed; these requests end in all ways.
+    The generator of every case compares what is streamed; these requests end in all ways that the engine has.
     """
     asked = []
     for n, prompt in enumerate(prompts[:4]):
@@ -32,11 +34,16 @@ def test_streamed_tokens_are_those_of_the_result(load: Load, prompts: Any, draft
         ]
         asked += [GenerationRequest(prompt, LENGTH, ignore_eos=True, stop=(text[8 + 9 * i + n :][:4],)) for i in (0, 1)]
         asked.append(GenerationRequest(prompt, 9 + n, ignore_eos=True, temperature=0.9, seed=n))
-    streamed: set[int] = set()
+    parts: Counter[int] = Counter()
 
     def listen(index: int, tokens: Sequence[int], kinds: Sequence[TokenKind]) -> None:
-        streamed.add(index)
+        parts[index] += 1
 
-    load(draft, memory or "").generate(asked, listen)
-    if not streamed:
-        raise NotTold("the engine streams no tokens")
+    generator = load(draft, memory or "")
+    try:
+        generator.generate(asked, listen)
+    except UnsupportedCall:  # Engines that take token ids alone have no stop strings.
+        parts.clear()
+        generator.generate([request for request in asked if not request.stop], listen)
+    if max(parts.values(), default=0) < 2:
+        raise NotTold("the engine streams no tokens" if not parts else "the engine hands over whole texts")

@@ -14,6 +14,7 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationResult, Generator
+from verispec.errors import VerispecError
 from verispec.judge import Mismatch
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._drafts import Drafter, Text, enough, explained, judge_texts
@@ -149,7 +150,8 @@ def load_mixed(load: Load, mixed: Orders, draft: str, memory: str = "") -> Gener
     except UnsupportedCall:
         raise
     except Exception as error:
-        first = str(error).partition("\n")[0]
+        told = error.diagnostic.cause or error.diagnostic.message if isinstance(error, VerispecError) else str(error)
+        first = told.partition("\n")[0]
         raise UnsupportedCall(f"the engine does not load a MinistralForCausalLM: {first}") from error
 
 

@@ -5,7 +5,8 @@
     python openvino_genai_2026_4_1.py T D
 
 Seen on 2026-11-23 on Linux, with these exports and with models that verispec converts: the lines in the comments. The
-last three parts are of 2026-11-26, that of waiting prompts of 2026-11-29, with converted models.
+three parts after them are of 2026-11-26, that of waiting prompts of 2026-11-29, the last of 2026-11-30, with converted
+models.
 """
 
 import sys
@@ -175,3 +176,24 @@ for seed in range(4):
     found = texts(pipeline(2048, 12, **LOOKUP), prompts(4, 64, seed), **GREEDY, **LOOKED_UP)
     unknown += sum(-1 in text for text in found)
 print(f"greedy, 12 KV blocks, prompt lookup: {unknown} of 16 texts have tokens of -1")
+
+# A request that its caller cancels where the others find no free KV block: with 3 blocks all others are ignored.
+# With 4, or when none is cancelled, none is.
+for blocks, after in ((3, None), (3, 11), (4, 11)):
+    scheduler = genai.SchedulerConfig()
+    scheduler.max_num_batched_tokens, scheduler.num_kv_blocks, scheduler.max_num_seqs = 16, blocks, 2
+    engine = genai.ContinuousBatchingPipeline(TARGET, scheduler, "CPU", FLOAT32)
+    tensors = [openvino.Tensor(np.array([prompt], np.int64)) for prompt in prompts(4, 26)]
+    config = genai.GenerationConfig(max_new_tokens=14, ignore_eos=True)
+    handles = [engine.add_request(number, tensor, config) for number, tensor in enumerate(tensors)]
+    told = [0] * 4
+    while engine.has_non_finished_requests():
+        engine.step()
+        for number, handle in enumerate(handles):
+            while handle.can_read():
+                told[number] += sum(len(output.generated_ids) for output in handle.read().values())
+        if told[0] == after and handles[0].get_status() == genai.GenerationStatus.RUNNING:
+            handles[0].cancel()
+    ignored = sum(handle.get_status() == genai.GenerationStatus.IGNORED for handle in handles[1:])
+    end = "runs to its end" if after is None else f"is cancelled after {after} tokens"
+    print(f"no drafts, {blocks} KV blocks, the first of 4 requests {end}: {ignored} of the others are ignored")

@@ -208,7 +208,7 @@ class OpenVinoGenerator:
     def _result(self, index: int, one: _Running) -> GenerationResult:
         # A pipeline whose requests are all cancelled ignores them too, for want of anything to schedule.
         if not one.aborted and one.handle.get_status() == self._genai.GenerationStatus.IGNORED:
-            raise RuntimeError(f"OpenVINO GenAI ignored request {index}: it needs more KV blocks than there are")
+            raise RuntimeError(f"OpenVINO GenAI ignored request {index}, as if no KV block could ever be free for it")
         logprobs = () if one.turn.request.logprobs is None else tuple(TokenLogprobs(value) for value in one.logprobs)
         reason = FinishReason.STOP if one.stopped else FinishReason.LENGTH
         reason = FinishReason.ABORT if one.aborted else reason
