@@ -79,7 +79,7 @@ CONTRACT = Contract(
             "Candidate c of entry c // topk = 0 is a child of the root; any other is a child of the node whose "
             "candidate is parent_list[c // topk].",
             _SGLANG,
-            outputs=("retrieve_next_token", "positions", "tree_mask"),
+            outputs=("retrieve_next_token", "positions"),
         ),
         Clause(
             "BDT-2",

@@ -30,8 +30,9 @@ FOLLOWING: tuple[dict[str, Any], ...] = (
     HOT | {"seed": 4},
 )
 """Parameters of requests that follow each other: at a temperature of 2 no seeds have one text, or the greedy one."""
-LIMITED = (*FOLLOWING[:4], HOT | {"seed": 5, "top_k": 1}, *FOLLOWING[:4])
-"""A top-k of 1 makes a request as exact as a greedy one."""
+ONE: dict[str, Any] = HOT | {"seed": 5, "top_k": 1}
+LIMITED = (*FOLLOWING[:4], ONE, ONE | {"max_tokens": 3 * LENGTH}, *FOLLOWING[:4])
+"""A top-k of 1 makes a request as exact as a greedy one. The longer one keeps limits in use beside those after it."""
 OWN = {"seed and temperature": FOLLOWING, "top-k": LIMITED}
 SAMPLERS = ["flat", "request_state"]
 REACH = "a request with other parameters than the one before it"
@@ -61,7 +62,8 @@ def test_a_place_of_the_batch_keeps_nothing(load: Load, prompts: Any, sampler: s
 
 def following(prompt: Sequence[int], parameters: Sequence[dict[str, Any]]) -> list[GenerationRequest]:
     """Return a request for the prompt with each of the parameters."""
-    return [GenerationRequest(tuple(prompt), max_tokens=LENGTH, ignore_eos=True, **own) for own in parameters]
+    common = {"max_tokens": LENGTH, "ignore_eos": True}
+    return [GenerationRequest(tuple(prompt), **(common | own)) for own in parameters]
 
 
 def check_following(

@@ -15,6 +15,7 @@ from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.reference import contracts, oracle
 from verispec.suites.sampler import _ends
+from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._refusals import check_each
 from verispec.suites.sampler._rejection import integers
 from verispec.suites.sampler._tree_laws import chain_batch, check_law, law_batch, many_requests
@@ -403,7 +404,7 @@ def test_places_in_any_order(op: OpUnderTest, seed: int, tree: str) -> None:
     check(op, trees, values | trees.links())
 
 
-@case("VTS-5", vocab=[1, 2, 1023, 1024, 1025, 3000], drawn=list(DRAWN))
+@case("VTS-5", vocab=[1, 2, 1023, 1024, 1025, 3000, 20_000], drawn=list(DRAWN), reach=of_vocabulary)
 def test_vocabularies(op: OpUnderTest, seed: int, vocab: int, drawn: str) -> None:
     trees, values = batch(seed, (3, 0, 2), drawn, "any", vocab)
     values["uniform_samples_for_final_sampling"] = between(rng_of(seed + 1), 3)

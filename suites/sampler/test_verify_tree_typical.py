@@ -14,6 +14,7 @@ from verispec.engines import Engine
 from verispec.judge import OpUnderTest
 from verispec.reference import contracts
 from verispec.suites.sampler import _ends
+from verispec.suites.sampler._callers import of_vocabulary
 from verispec.suites.sampler._rejection import integers
 from verispec.suites.sampler._tree_laws import check_law, law_batch, many_requests
 from verispec.suites.sampler._trees import REACH, Trees, linked, random_trees, shuffle_places, typical_arguments
@@ -237,6 +238,6 @@ def test_generated(op: OpUnderTest, seed: int, thresholds: str) -> None:
         check(op, *batch(drawn.seed, drawn.counts, thresholds, vocab=drawn.vocab))
 
 
-@case("VTT-3", vocab=[1, 2, 1023, 1024, 1025, 3000])
+@case("VTT-3", vocab=[1, 2, 1023, 1024, 1025, 3000, 20_000], reach=of_vocabulary)
 def test_vocabularies(op: OpUnderTest, seed: int, vocab: int) -> None:
     check(op, *batch(seed, (3, 0, 2), vocab=vocab))
