@@ -40,4 +40,4 @@ def test_streamed_tokens_are_those_of_the_result(load: Load, prompts: Any, draft
 
     load(draft, memory or "").generate(asked, listen)
     if max(parts.values(), default=0) < 2:
-        raise NotTold("the engine streams no tokens: it hands on whole texts")
+        raise NotTold("nothing is streamed here: texts are handed on whole")
