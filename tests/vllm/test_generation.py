@@ -68,6 +68,15 @@ def test_a_preempted_request_says_so() -> None:
     generator.close()
 
 
+def test_samples_beside_a_request_that_its_caller_gives_up_are_all_there() -> None:
+    """Samples that run one after the other end in different steps."""
+    generator = VllmGenerator(fixtures.model("target"), max_num_seqs=1)
+    sampled, given_up = generator.generate([request(n=2, temperature=1.0, max_tokens=6), request(abort_after=4)])
+    generator.close()
+    assert [len(sample.token_ids) for sample in (sampled, *sampled.samples)] == [6, 6]
+    assert given_up.finish_reason is FinishReason.ABORT
+
+
 def test_an_engine_that_dies_is_told_and_started_anew() -> None:
     generator = VllmGenerator(fixtures.model("target"))
     before = generator.generate([request()])

@@ -306,6 +306,21 @@ def lora_head(folder: str, head: str) -> bool:
     return isinstance(answer, str) and answer.startswith("raised")
 
 
+def lora_prompt(folder: str, head: str) -> bool:
+    """Show that prompt log-probabilities raise in a batch where LoRA is enabled (GEN-43).
+
+    Logits of a prompt's rows take the adapters of the batch's sampled rows, which are more or fewer.
+    """
+    model = save(folder, 11)
+    adapter = save_adapter(folder, model)
+    options = {"model": model, "enable_lora": True, "max_lora_rank": 8}
+    params = [{"temperature": 0, "ignore_eos": True, "prompt_logprobs": 1}] * 4
+    without = generate({"model": model}, PROMPTS[:4], params)
+    answer = generate(options, PROMPTS[:4], params, adapters=[adapter] * 4)
+    print(f"without LoRA {len(without)} texts; with it {answer}")
+    return not isinstance(without, str) and isinstance(answer, str) and answer.startswith("raised")
+
+
 def hybrid(folder: str, head: str) -> bool:
     """Show that a hybrid target has other greedy texts with drafts than without, where a Llama has the same (GEN-45).
 
@@ -411,6 +426,7 @@ FINDINGS = {
         other_head,
         lora,
         lora_head,
+        lora_prompt,
         hybrid,
         hybrid_cached,
         chunked_drafts,

@@ -117,9 +117,15 @@ class GeneratorServer:
     def _generate_and_abort(
         self, prompts: Sequence[Any], params: Sequence[Any], requests: Sequence[GenerationRequest]
     ) -> list[Any]:
-        """Step the engine, and abort requests that have as many tokens as their caller waits for."""
+        """Step the engine, and abort requests that have as many tokens as their caller waits for.
+
+        The others have one output with all of their samples, as from ``LLM.generate``. An output of a step has the
+        samples of that step alone.
+        """
         engine, last = self._llm.llm_engine, {}
         for n, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
+            if requests[n].abort_after is None:
+                own.output_kind = type(own.output_kind).FINAL_ONLY
             adapter = self._adapters.get(requests[n].lora_adapter)
             try:
                 engine.add_request(str(n), prompt, own, lora_request=adapter)
