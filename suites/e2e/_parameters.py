@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from verispec import fixtures
+from verispec.cases.orders import one_sign
 from verispec.cases.request_parameters import distribution, is_possible, processed, slack_after
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
@@ -176,9 +177,8 @@ def check_greedy(load: Load, setting: Setting, parameter: str, memory: str = "")
         except (Mismatch, Inconclusive, UnsupportedCall):
             raise mismatch from None
         [(field, value)] = fields(parameter, (1, 2, 3, 4)).items()
-        bound = int(field == "repetition_penalty")
-        sides = ("below", "above") if value < bound else ("above", "below")
-        own = f"a {field.replace('_', ' ')} {sides[0]} {bound} was missing, and one {sides[1]} was not"
+        sign, other = one_sign(field, value)
+        own = f"{sign} was missing, and {other} was not"
         message = failure.message.replace(f"{AS_IF}{fault}", f"{AS_IF}{own}")
         raise Mismatch(replace(failure, message=message, details={**failure.details, FAULT: own})) from None
 

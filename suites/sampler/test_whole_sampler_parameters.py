@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from verispec.cases import case
+from verispec.cases.orders import one_sign
 from verispec.engines import Engine, UnsupportedCall
 from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
@@ -131,9 +132,8 @@ def is_right(sampler: SamplerUnderTest, steps: Sequence[Step]) -> bool:
 def of_one_sign(parameter: str) -> str:
     """Return the fault of a sampler that ignores penalties of one sign alone."""
     name, value = next(iter(PENALTIES[parameter].items()))
-    bound = int(name == "repetition_penalty")
-    own, other = ("below", "above") if value < bound else ("above", "below")
-    return f"a {name.replace('_', ' ')} {own} {bound} is ignored, and one {other} is not"
+    own, other = one_sign(name, value)
+    return f"{own} is ignored, and {other} is not"
 
 
 def renamed(failure: Failure, fault: str) -> Failure:

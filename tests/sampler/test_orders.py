@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 import numpy as np
 import pytest
 
-from verispec.cases.orders import MASKS, OFF, commute, in_order, law_in_order, mistaken, steps_of
+from verispec.cases.orders import MASKS, OFF, commute, in_order, law_in_order, mistaken, one_sign, steps_of
 from verispec.cases.request_parameters import distribution, processed
 from verispec.engines.protocol.generation import GenerationRequest
 
@@ -89,3 +89,16 @@ def test_every_parameter_has_its_fields() -> None:
     fields = [name for each in OFF.values() for name in each]
     assert len(fields) == len({*fields})
     assert {*fields} <= {*GenerationRequest.__dataclass_fields__}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("presence_penalty", 0.5, ("a presence penalty above 0", "one below")),
+        ("frequency_penalty", -0.5, ("a frequency penalty below 0", "one above")),
+        ("repetition_penalty", 1.2, ("a repetition penalty above 1", "one below")),
+        ("repetition_penalty", 0.6, ("a repetition penalty below 1", "one above")),
+    ],
+)
+def test_the_signs_of_a_penalty_are_said_in_words(field: str, value: float, words: tuple[str, str]) -> None:
+    assert one_sign(field, value) == words

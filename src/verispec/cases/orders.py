@@ -46,6 +46,16 @@ _PAIR = ("the presence penalty", "the frequency penalty")
 _PROCESSORS = {name: fields for name, fields in OFF.items() if name not in ("the temperature", *LIMITS)}
 
 
+def one_sign(field: str, value: float) -> tuple[str, str]:
+    """Return the penalties with the sign of `value`, and those with the other one, in words.
+
+    A repetition penalty of 1 changes nothing, and a presence or frequency penalty of 0.
+    """
+    bound = int(field == "repetition_penalty")
+    own, other = ("below", "above") if value < bound else ("above", "below")
+    return f"a {field.replace('_', ' ')} {own} {bound}", f"one {other}"
+
+
 def steps_of(request: GenerationRequest) -> Steps:
     """Return the parameters that a request has, in the order in which they apply.
 
