@@ -60,6 +60,7 @@ def mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_explained, "_named", defaultdict(set))
     monkeypatch.setattr(_explained, "_searched", defaultdict(float))
     monkeypatch.setattr(_explained, "_fruitless", Counter())
+    monkeypatch.setattr(_explained, "_in_vain", defaultdict(float))
 
 
 @pytest.fixture(autouse=True)

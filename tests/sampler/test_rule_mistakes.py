@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -119,6 +121,23 @@ def test_an_op_that_nothing_explains_is_given_up(monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     monkeypatch.setitem(_explained._found, BLOCK, [each for each in of_rule(BLOCK) if each.words == CAP])
     assert [mistake.words for mistake in mistakes_of(compared)] == [CAP]
+
+
+def test_an_op_with_slow_failures_is_given_up_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, tried = without_cap(1), []
+    clock = itertools.count()
+    monkeypatch.setattr(time, "process_time", lambda: float(next(clock)))  # a second per look at the clock
+
+    def listed(call: ComparedCall) -> tuple[Any, ...]:
+        tried.append(call)
+        return ()
+
+    monkeypatch.setattr(_explained, "listed", listed)
+    for name in ("of_inputs", "of_rule"):
+        monkeypatch.setattr(_explained, name, lambda _: ())
+    for _ in range(FRUITLESS):
+        assert mistakes_of(compared) == []
+    assert len(tried) < FRUITLESS
 
 
 def test_a_mistake_that_only_right_calls_agree_with_explains_nothing() -> None:

@@ -35,6 +35,8 @@ MOST = 3
 """Mistakes that a failure names at most; more of them explain nothing."""
 FRUITLESS = 20
 """Failures of one op, in one process, for which every mistake is tried in vain; later ones try only what was found."""
+IN_VAIN = 10.0
+"""Processor time of such failures after which there are no more of them: those of wide rows take seconds each."""
 SEARCHING = 6.0
 """Processor time of one process for mistakes in the rule of one op; later failures try what was found."""
 FURTHER = 4
@@ -140,9 +142,10 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     earlier = [mistake for mistake in listed(compared) if mistake.words in _named[op]] if _named[op] else []
     if known := _told_apart(compared, explaining(compared, earlier), least=least):
         return known
-    if _fruitless[op] == FRUITLESS:
+    if _fruitless[op] == FRUITLESS or _in_vain[op] > IN_VAIN:
         return []
-    end = time.process_time() + SECONDS
+    begin = time.process_time()
+    end = begin + SECONDS
     found = explaining(compared, listed(compared), end)
     if not found or compared.otherwise:
         found += explaining(compared, of_inputs(compared), end)
@@ -150,12 +153,16 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     named = [mistake for mistake in found if mistake.is_listed]
     _named[op] |= {mistake.words for mistake in named} if len(named) == 1 else set()
     named = named or found or in_rule(compared)
-    _fruitless[op] += not named
+    if not named:
+        _fruitless[op] += 1
+        _in_vain[op] += time.process_time() - begin
     return named if len(named) <= MOST else []
 
 
 _fruitless: Counter[str] = Counter()
 """Failures of each op that no mistake explained."""
+_in_vain: dict[str, float] = defaultdict(float)
+"""Processor time that they took."""
 _searched: dict[str, float] = defaultdict(float)
 """Processor time for each op."""
 _named: dict[str, set[str]] = defaultdict(set)

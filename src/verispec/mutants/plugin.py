@@ -91,9 +91,17 @@ def pytest_configure(config: pytest.Config) -> None:
         data["is_last"],
     )
     job.active.prepare()
+    leave_unexplained()
     if job.device:  # a CUDA context does not survive a fork: each process starts an engine of its own
         _engine_starts_later()
     config.stash[JOB] = job
+
+
+def leave_unexplained() -> None:
+    """Let no failure of this process search for its reason: a campaign needs outcomes, and a search takes seconds."""
+    from verispec import pytest_plugin
+
+    pytest_plugin.explained = lambda failure, _: failure
 
 
 _start: list[Any] = []
