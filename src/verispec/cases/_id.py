@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from verispec.errors import VerispecError
 
@@ -29,6 +30,7 @@ class CaseId:
     params: tuple[tuple[str, str], ...] = ()
 
     @classmethod
+    @lru_cache(maxsize=1 << 16)  # reports ask for the parts of each record's id again and again
     def parse(cls, text: str) -> CaseId:
         """Parse a case id.
 
