@@ -167,9 +167,12 @@ def is_slow(engine: Engine) -> bool:
     quick=False,
 )
 def test_any_number_of_threads(
-    op: OpUnderTest, engine: Engine, seed: int, subject: str, threads: str, work: str
+    op: OpUnderTest, engine: Engine, record: dict[str, Any], seed: int, subject: str, threads: str, work: str
 ) -> None:
-    """Work enough for every kernel to share it out: many requests, or fewer with wide rows, in the other mode too."""
+    """Work enough for every kernel to share it out: many requests, or fewer with wide rows, in the other mode too.
+
+    What is wrong in one thread and in two has another reason, and production need not meet it.
+    """
     shape = BatchShape((2, 0, 1, 3) * (WORK // 6), 2) if work == "tokens" else BatchShape((2, 1, 0, 3) * 24, 1200)
     if is_slow(engine) or (work == "tokens" and contracts.load(subject).family != "flat"):
         # Their oracles draw by counter, one number at a time; their kernels share out rows times vocabulary.
@@ -186,18 +189,22 @@ def test_any_number_of_threads(
             with openmp_threads(int(threads)):
                 check(op, call)
         except Mismatch:
-            if threads != "1":
-                require_right_alone(op, call)
+            if threads == "1":
+                record["reach"] = record["reach"] if is_right_in(2, op, call) else ""
+            elif not is_right_in(1, op, call):
+                reason = "one thread is wrong already, so that several show nothing about threads"
+                raise Inconclusive(reason) from None
             raise
 
 
-def require_right_alone(op: OpUnderTest, call: MadeCall) -> None:
-    """Raise Inconclusive if a call that is wrong in several threads is wrong in one, too."""
+def is_right_in(threads: int, op: OpUnderTest, call: MadeCall) -> bool:
+    """Return True if a call is right in so many threads."""
     try:
-        with openmp_threads(1):
+        with openmp_threads(threads):
             check(op, call)
     except Mismatch:
-        raise Inconclusive("one thread is wrong already, so that several show nothing about threads") from None
+        return False
+    return True
 
 
 @case("ANY-4", subjects=OPS)

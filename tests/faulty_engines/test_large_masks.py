@@ -11,6 +11,7 @@ import torch
 
 from verispec.judge import Mismatch, OpUnderTest
 from verispec.reference import contracts, cpu
+from verispec.suites.sampler.test_every_op import test_any_number_of_threads as check_threads
 from verispec.suites.sampler.test_every_op_large import test_wide_rows_in_threads_again as check_again
 from verispec.suites.sampler.test_rejection_greedy_sample import test_sampled_rows_of_a_large_batch as check_sampled
 from verispec.suites.sampler.test_rejection_random_sample import test_greedy_rows_of_a_large_batch as check_greedy
@@ -18,6 +19,7 @@ from verispec.suites.sampler.test_rejection_random_sample import test_the_row_at
 from verispec.suites.sampler.test_sample_recovered_tokens import test_ids_past_65_536 as check_recovered
 
 RANDOM, GREEDY, RECOVERED = "rejection_random_sample", "rejection_greedy_sample", "sample_recovered_tokens"
+SERVERS = "a server with another number of cores"
 FAST: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
 """An engine that runs in no interpreter."""
 
@@ -89,6 +91,36 @@ def test_a_later_call_that_differs_is_seen() -> None:
         if len(calls) == 7:
             arguments["output_token_ids_ptr"][11] += 1
 
-    check_again(OpUnderTest(contracts.load(RECOVERED), cpu.op(RECOVERED)), FAST, 1, RECOVERED)
+    record = {"reach": SERVERS}
+    check_again(OpUnderTest(contracts.load(RECOVERED), cpu.op(RECOVERED)), FAST, record, 1, RECOVERED)
     with pytest.raises(Mismatch, match=r"ids_ptr\[11\] is .* \(call 7 of 60 equal ones\)"):
-        check_again(OpUnderTest(contracts.load(RECOVERED), run), FAST, 1, RECOVERED)
+        check_again(OpUnderTest(contracts.load(RECOVERED), run), FAST, record, 1, RECOVERED)
+    assert record == {"reach": SERVERS}
+
+
+def wrong_in(*threads: int) -> Callable[..., None]:
+    """Return the op with a wrong token in these numbers of threads."""
+
+    def run(**arguments: Any) -> None:
+        cpu.op(RECOVERED)(**arguments)
+        arguments["output_token_ids_ptr"][3] += torch.get_num_threads() in threads
+
+    return run
+
+
+@pytest.mark.parametrize(("threads", "reach"), [((1,), SERVERS), ((1, 2, 3), "")])
+def test_what_is_wrong_in_any_number_of_threads_is_not_blamed_on_them(threads: tuple[int, ...], reach: str) -> None:
+    record = {"reach": SERVERS}
+    with pytest.raises(Mismatch):
+        check_threads(
+            OpUnderTest(contracts.load(RECOVERED), wrong_in(*threads)), FAST, record, 1, RECOVERED, "1", "rows"
+        )
+    assert record == {"reach": reach}
+
+
+@pytest.mark.parametrize(("threads", "reach"), [((3,), SERVERS), ((1, 2, 3), "")])
+def test_wide_rows_that_are_wrong_in_one_thread_too(threads: tuple[int, ...], reach: str) -> None:
+    record = {"reach": SERVERS}
+    with pytest.raises(Mismatch):
+        check_again(OpUnderTest(contracts.load(RECOVERED), wrong_in(*threads)), FAST, record, 1, RECOVERED)
+    assert record == {"reach": reach}

@@ -68,3 +68,12 @@ def test_of_cases_that_name_a_fault_one_that_names_it_alone_is_shown() -> None:
     assert fold([*either, naming(4, "no keys"), *unlike])[0].named == "no keys"
     assert fold([*either, naming(4, "no keys"), failing(f"{OP}:RRS-7:k=5"), *unlike])[0].named == "no keys"
     assert fold([*either, *unlike])[0].named == ALTERNATIVELY.join(("old keys", "no keys"))
+
+
+def test_what_no_caller_can_reach_comes_after_what_one_may() -> None:
+    """More of its cases may fail, as its clause has more of them."""
+    op = "sampler/eagle_prepare_next_token_padded"
+    records = [failing(f"{op}:ENT-6:token=-{n}", "value", "is 52") for n in (2, 3)]
+    records.append(failing(f"{op}:ENT-2:row=hole", "value", "is 3"))
+    right = passing(*(f"{op}:ENT-1:k={k}" for k in range(9)))
+    assert [cause.clause for cause in fold([*records, *right])] == ["ENT-2", "ENT-6"]

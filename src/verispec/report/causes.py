@@ -154,17 +154,19 @@ def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
         yield replace(cause, twin=cause.case.split(":", 2)[-1]) if headlines[cause.headline] > 1 else cause
 
 
-def _rank(cause: Cause) -> tuple[bool, int, int, bool, bool, int, str]:
+def _rank(cause: Cause) -> tuple[bool, int, int, bool, bool, bool, int, str]:
     """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for.
 
     An op's own clause says more than one of every op, and comes before it. So does an op's before that of a sampler or
-    a generation, which may fail because of the op.
+    a generation, which may fail because of the op. What no caller can reach comes after what one may reach.
     """
     severity = SEVERITIES.index(cause.severity) if cause.severity else 0
     explained = len(cause.cases) + len(cause.consequences)
     is_general = cause.clause.startswith(EVERY_OP)
     is_composed = not _ops().issuperset(cause.subjects)
-    return cause.level != "error", severity, _harm(cause.kind), is_general, is_composed, -explained, cause.case
+    is_out_of_reach = cause.level == "note" and bool(cause.unreachable)
+    harm = _harm(cause.kind)
+    return cause.level != "error", severity, harm, is_general, is_composed, is_out_of_reach, -explained, cause.case
 
 
 @cache
