@@ -13,7 +13,7 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases.orders import one_sign
-from verispec.cases.request_parameters import distribution, is_possible, processed, slack_after
+from verispec.cases.request_parameters import distribution, forbidding, is_possible, processed, slack_after
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.engines.protocol.grammar import TransitionTable
@@ -245,7 +245,9 @@ def check_tokens(
         best = int(row.argmax())
         origin = f" ({result.kinds[i]})" if result.kinds else ""
         where = f"{what} emitted {token}{origin} at position {i}"
-        require(bool(np.isfinite(row[token])), f"{where}, which its parameters forbid; expected {best}")
+        if not np.isfinite(row[token]):
+            why = forbidding(request, token, len(row), tokens[:i], stops)
+            raise Mismatch(Failure(Kind.VALUE, f"{where}, which {why} forbids; expected {best}", total=len(tokens)))
         if request.greedy:
             margin = float(row[best] - row[token])
             if margin and margin > slack():

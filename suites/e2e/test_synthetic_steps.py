@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from verispec.cases import case
-from verispec.cases.request_parameters import is_possible, processed, slack_after
+from verispec.cases.request_parameters import forbidding, is_possible, processed, slack_after
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
-from verispec.judge import Inconclusive, Kind
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import binomial_tail
 from verispec.reference.oracle.philox import Draw, uniform
 from verispec.suites.e2e._parameters import Setting
@@ -277,7 +277,9 @@ def check_last_tokens(model: ReferenceModel, request: GenerationRequest, result:
             break
         token, row = tokens[place], processed(rows[place], request, tokens[:place])
         where = f"{what} emitted {token} behind {step.accepted} accepted drafts, at position {place}"
-        require(bool(np.isfinite(row[token])), f"{where}, which its parameters forbid")
+        if not np.isfinite(row[token]):
+            why = forbidding(request, token, len(row), tokens[:place])
+            raise Mismatch(Failure(Kind.VALUE, f"{where}, which {why} forbids"))
         if request.greedy:
             best = int(row.argmax())
             require(bool(row[best] - row[token] <= slack), f"{where}; the target's is {best}")

@@ -7,7 +7,8 @@ repetition penalty, presence and frequency penalties, temperature, min-p, top-k,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,39 @@ def processed(
         for token, count in Counter(output).items():
             row[token] -= request.presence_penalty + request.frequency_penalty * count
     return row
+
+
+def forbidding(
+    request: GenerationRequest, token: int, vocab: int, output: Sequence[int], stop_token_ids: Collection[int] = ()
+) -> str:
+    """Return the names of the parameters that forbid a token, joined, and which kind of end `min_tokens` forbids.
+
+    Args:
+        request: request whose parameters apply.
+        token: the forbidden token.
+        vocab: V.
+        output: tokens emitted before it.
+        stop_token_ids: tokens that `min_tokens` forbids.
+    """
+    names = []
+    for name in MASKS:
+        alone = replace(request, **{other: nothing for other, nothing in MASKS.items() if other != name})
+        if processed(np.zeros(vocab), alone, output, stop_token_ids)[token] == _NEVER:
+            names.append(name)
+    if "min_tokens" in names:
+        end = "a token of stop_token_ids" if token in request.stop_token_ids else "the end of sequence"
+        names[-1] += f" of {request.min_tokens} ({end})"
+    return " and ".join(names)
+
+
+MASKS: Mapping[str, Any] = {
+    "grammar": None,
+    "allowed_token_ids": (),
+    "bad_words": (),
+   
+    "min_tokens": 0,
+}
+"""Parameters that forbid tokens, and their values that forbid none."""
 
 
 def slack_after(slack: float, request: GenerationRequest) -> float:
