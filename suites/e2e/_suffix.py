@@ -40,11 +40,16 @@ class SuffixRule:
             the draft up to it.
         is_longest: True if the draft is that of the longest suffix, which is wrong, and not the one with most expected
             accepted tokens.
+        is_above: True if a draft has to be likelier than the smallest probability, which is wrong.
+        is_latest: True if the token behind the latest occurrence is drafted, which is wrong, and not the most frequent
+            one.
     """
 
     options: LoadOptions
     is_of_tokens: bool = False
     is_longest: bool = False
+    is_above: bool = False
+    is_latest: bool = False
 
 
 NO_LIMIT = 10_000
@@ -64,6 +69,8 @@ def mistakes(options: LoadOptions) -> dict[str, SuffixRule]:
     rules = {words: SuffixRule(replace(options, **fields)) for words, fields in changed.items()}
     rules["suffix_decoding_min_token_prob bounded each token alone"] = SuffixRule(options, is_of_tokens=True)
     rules["the draft of the longest suffix was taken"] = SuffixRule(options, is_longest=True)
+    rules["a draft had to be likelier than suffix_decoding_min_token_prob"] = SuffixRule(options, is_above=True)
+    rules["the token behind the latest occurrence was drafted"] = SuffixRule(options, is_latest=True)
     return {words: rule for words, rule in rules.items() if rule != SuffixRule(options)}
 
 
@@ -115,7 +122,7 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, rule: SuffixRule) -> 
             ]
             factor = int(length * options.suffix_decoding_max_spec_factor + 1e-6)
             limit = min(most, factor, options.suffix_decoding_max_tree_depth - length)
-            drafts = list(_continuations(ends, limit, 1.0, options.suffix_decoding_min_token_prob, rule.is_of_tokens))
+            drafts = list(_continuations(ends, limit, 1.0, rule))
             if rule.is_longest:  # Lengths grow, so that the last suffix with a draft is the longest.
                 drafts = [(draft, float(length) if draft else 0.0) for draft, _ in drafts]
             highest = max(highest, min(score for _, score in drafts))
@@ -125,25 +132,29 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, rule: SuffixRule) -> 
 
 
 def _continuations(
-    ends: Sequence[tuple[Tokens, int]], limit: int, probability: float, least: float, is_of_tokens: bool
+    ends: Sequence[tuple[Tokens, int]], limit: int, probability: float, rule: SuffixRule
 ) -> Iterator[tuple[Tokens, float]]:
     """Yield each whole draft and its score: one, unless several tokens follow equally often."""
     following = Counter(text[end] for text, end in ends if end < len(text))
     if limit <= 0 or not following:
         yield (), 0.0
         return
-    highest = max(following.values())
+    least, highest = rule.options.suffix_decoding_min_token_prob, max(following.values())
+    tokens = [token for token, count in following.items() if count == highest]
+    if rule.is_latest:
+        tokens = [next(text[end] for text, end in reversed(ends) if end < len(text))]
+        highest = following[tokens[0]]
     chance = probability * highest / len(ends)
     # A product that equals the limit may round to either side; the first ratio is exact.
-    bounded = highest / len(ends) if is_of_tokens else chance
-    is_open = probability < 1.0 and not is_of_tokens and abs(chance - least) < SAME_SCORE
-    if bounded < least or is_open:
+    bounded = highest / len(ends) if rule.is_of_tokens else chance
+    is_open = probability < 1.0 and not rule.is_of_tokens and abs(chance - least) < SAME_SCORE
+    if bounded < least or is_open or (rule.is_above and bounded == least):
         yield (), 0.0
         if not is_open:
             return
-    for token in (token for token, count in following.items() if count == highest):
+    for token in tokens:
         after = [(text, end + 1) for text, end in ends if end < len(text) and text[end] == token]
-        for rest, score in _continuations(after, limit - 1, chance, least, is_of_tokens):
+        for rest, score in _continuations(after, limit - 1, chance, rule):
             yield (token, *rest), chance + score
 
 

@@ -30,6 +30,25 @@ def test_the_least_probability_is_one_of_the_whole_draft() -> None:
     assert {draft[:2] for draft in drafts(alone)} == {(3, 5), (3, 9)}
 
 
+def named(words: str, right: SuffixRule) -> set[Tokens]:
+    [rule] = [rule for name, rule in mistakes(right.options).items() if words in name]
+    return drafts(rule)
+
+
+def test_the_least_probability_itself_is_enough() -> None:
+    right = of(suffix_decoding_min_token_prob=0.5)
+    assert drafts(right) == {(3,)}
+    assert named("likelier", right) == {()}
+
+
+def test_the_most_frequent_token_is_drafted() -> None:
+    known = (1, 3, 1, 3, 1, 4, 9, 1)
+    right = of(suffix_decoding_max_spec_factor=1.0)
+    assert set(allowed_drafts(Texts((7,), ()), known, 8, right)) == {(3,)}
+    [latest] = [rule for words, rule in mistakes(right.options).items() if "latest" in words]
+    assert set(allowed_drafts(Texts((7,), ()), known, 8, latest)) == {()}, "it followed once in three places"
+
+
 @pytest.mark.parametrize("words", list(mistakes(OPTIONS)))
 def test_each_mistake_is_another_rule(words: str) -> None:
     assert mistakes(OPTIONS)[words] != SuffixRule(OPTIONS)
