@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from verispec.engines import UnsupportedCall
+from verispec.engines.protocol.check import ProtocolError, require_results
 from verispec.engines.protocol.generation import (
+    FinishReason,
     GenerationRequest,
     GenerationResult,
     Generator,
@@ -46,7 +48,7 @@ class GuardedGenerator:
         """Requests of the last call, for `verispec.saved_calls`."""
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Generate with copies of `requests`, and check the copies and the tokens that callers hear of."""
+        """Generate with copies of `requests`; check the copies, that no result is lost, and what callers hear of."""
         given = list(map(copied_request, requests))
         self.requests = tuple(requests)
         told: dict[int, list[int]] = {}
@@ -59,12 +61,14 @@ class GuardedGenerator:
                 on_emit(index, tokens, kinds)
 
         try:
-            results = self._generator.generate(given, listen)
-        except (UnsupportedCall, VerispecError):
+            results = require_results(self._generator.generate(given, listen))
+        except (UnsupportedCall, VerispecError, ProtocolError):
             raise
         except Exception as error:
             self.broken = True
             raise failed_call(error) from error
+        require_all(results, requests, "result")
+        check_begun(results)
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
@@ -95,7 +99,9 @@ class GuardedServer:
 
     def ask(self, requests: Sequence[GenerationRequest], *, stream: bool = False) -> list[Answer]:
         """Send all requests at once; see `verispec.engines.protocol.serving.Server`."""
-        return _guarded(lambda: self._server.ask(requests, stream=stream))
+        answers = _guarded(lambda: self._server.ask(requests, stream=stream))
+        require_all(answers, requests, "answer")
+        return answers
 
     def post(self, body: bytes | Mapping[str, Any]) -> tuple[int, str]:
         """Send `body` and return status and text."""
@@ -112,6 +118,27 @@ def _guarded(call: Callable[[], T]) -> T:
         raise
     except Exception as error:
         raise failed_call(error) from error
+
+
+def require_all(answers: Sequence[object], requests: Sequence[GenerationRequest], what: str) -> None:
+    """Check that there is one answer per request: a loop over both would end with the shorter one."""
+    if len(answers) != len(requests):
+        lost = (
+            f"{len(answers)} {what}{'s' * (len(answers) != 1)} for {len(requests)} request{'s' * (len(requests) != 1)}"
+        )
+        raise Mismatch(Failure(Kind.VALUE, lost, details={FAULT: LOST}))
+
+
+LOST, EMPTY = "the number of results is not that of requests", "results without a token"
+"""Faults whatever the case is about."""
+
+
+def check_begun(results: Sequence[GenerationResult]) -> None:
+    """Check that no request ended by its length before its first token: many a check of each token holds for none."""
+    for index, result in enumerate(results):
+        if any(each.finish_reason is FinishReason.LENGTH and not each.token_ids for each in (result, *result.samples)):
+            message = f"request {index} ended by its length without a token"
+            raise Mismatch(Failure(Kind.VALUE, message, details={FAULT: EMPTY}))
 
 
 def check_told(

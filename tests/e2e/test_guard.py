@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from verispec.engines.protocol.check import ProtocolError
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -54,6 +55,49 @@ def test_a_changed_request_fails_and_leaves_the_cases_own_alone(change: Any) -> 
 def test_requests_that_stay_as_they_are_pass() -> None:
     results = GuardedGenerator(_Changing(lambda request: None), 8).generate(requests())  # type: ignore[arg-type]
     assert [result.token_ids for result in results] == [(1,), (1,)]
+
+
+class _Answering:
+    """Gives one answer to every call."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> Any:
+        return self._answer
+
+
+RESULT = GenerationResult((1,), FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [([], "0 results for 2 requests"), ([RESULT], "1 result for 2 requests"), ([RESULT] * 3, "3 results for 2")],
+)
+def test_a_lost_result_fails_whatever_the_case_looks_at(answer: Any, words: str) -> None:
+    with pytest.raises(Mismatch, match=words):
+        GuardedGenerator(_Answering(answer), 8).generate(requests())
+
+
+def test_a_request_of_no_token_fails_whatever_the_case_looks_at() -> None:
+    empty = GenerationResult((), FinishReason.LENGTH)
+    for late in (empty, GenerationResult((1,), FinishReason.LENGTH, samples=(empty,))):
+        with pytest.raises(Mismatch, match="request 1 ended by its length without a token"):
+            GuardedGenerator(_Answering([RESULT, late]), 8).generate(requests())
+    aborted = GenerationResult((), FinishReason.ABORT)
+    assert GuardedGenerator(_Answering([RESULT, aborted]), 8).generate(requests()) == [RESULT, aborted]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (None, "expected a list of GenerationResult, got None"),
+        (["text", RESULT], r"\[0\]: expected a .*, got str 'text'"),
+    ],
+)
+def test_another_type_accuses_the_adapter(answer: Any, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        GuardedGenerator(_Answering(answer), 8).generate(requests())
 
 
 ACCEPTED, RECOVERED = TokenKind.ACCEPTED, TokenKind.RECOVERED

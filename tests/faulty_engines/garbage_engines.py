@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -71,3 +72,32 @@ class Garbage:
         processed = self._sampler.process_and_verify(batch, contexts, logprobs_mode)
         rows = [(rows * len(ids))[: len(ids)] for rows, ids in zip(processed.logprobs, tokens, strict=True)]
         return replace(processed, tokens=tokens, logprobs=rows)
+
+
+class Generators(Reference):
+    """Generators that lose results, or tokens."""
+
+    def __init__(self) -> None:
+        super().__init__("verispec.reference.cpu", "garbage", "cpu", {})
+
+    def load(self, target: Path, **options: Any) -> Any | Unsupported:
+        generator = super().load(target, **options)
+        return generator if isinstance(generator, Unsupported) else Lost(generator)
+
+
+class Lost:
+    """A generator whose results of the second request on, or of all, are lost or have no tokens."""
+
+    def __init__(self, generator: Any) -> None:
+        self._generator = generator
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+    def generate(self, requests: Any, on_emit: Any = None) -> Any:
+        if GARBAGE == "nothing":
+            return []
+        results = self._generator.generate(requests)
+        if GARBAGE == "too few":
+            return results[:-1]
+        return [replace(result, token_ids=(), kinds=(), logprobs=(), steps=()) for result in results]

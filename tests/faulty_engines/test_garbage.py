@@ -11,6 +11,13 @@ from judging import verdict_on
 from verispec.judge import Outcome
 
 OPS = ("sampler/verify_tree*:V??-1:relation=*", "sampler/verify_tree*:*mode=law*", "sampler/[cp]*:ANY-5$")
+TEXTS = (
+    "e2e/greedy:GEN-1:draft=n*",
+    "e2e/limits:GEN-10:draft=ngram*",
+    "e2e/lora:GEN-43:draft=none;*",
+    "e2e/options:GEN-37:option=dtype",
+    "e2e/sampled:GEN-12:draft=ngram*",
+)
 SAMPLERS = (
     "sampler/whole_sampler:WS-7:*",
     "sampler/whole_sampler_limits:WS-[46]:*",
@@ -43,6 +50,15 @@ def test_samplers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str)
     ended = outcomes("garbage_engines:Samplers", tmp_path, SAMPLERS)
     assert set(ended) <= {Outcome.FAIL, Outcome.INCONCLUSIVE}
     assert ended[Outcome.FAIL] > 100
+
+
+@pytest.mark.parametrize("garbage", ["nothing", "too few", "empty"])
+def test_generators(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, garbage: str) -> None:
+    """A loop over requests and their results ends with the shorter one, and one over tokens begins with none."""
+    monkeypatch.setenv("VERISPEC_GARBAGE", garbage)
+    ended = outcomes("garbage_engines:Generators", tmp_path, TEXTS)
+    assert set(ended) == {Outcome.FAIL}
+    assert ended[Outcome.FAIL] > 5
 
 
 def outcomes(engine: str, folder: Path, only: tuple[str, ...]) -> Counter[Outcome]:

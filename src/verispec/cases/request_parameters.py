@@ -88,7 +88,6 @@ MASKS: Mapping[str, Any] = {
     "grammar": None,
     "allowed_token_ids": (),
     "bad_words": (),
-   
     "min_tokens": 0,
 }
 """Parameters that forbid tokens, and their values that forbid none."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from verispec import exits
 from verispec.engines.protocol.engine import PLATFORMS, Description, Engine, Unsupported, UnsupportedCall
-from verispec.engines.protocol.generation import TokenLogprobs
+from verispec.engines.protocol.generation import GenerationResult, TokenLogprobs
 from verispec.engines.protocol.kernel_sites import KernelSites
 from verispec.engines.protocol.sampling import DraftedTokens, ProcessedTokens, RequestContext, SamplerBatch, Trace
 from verispec.errors import VerispecError
@@ -317,6 +317,21 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
             raise ProtocolError(f"{CODE} {where}[{b}]: expected a list of token ids, got {_shown(row)}")
         tokens.append(ids if is_plain else list(map(int, ids)))
     return tokens
+
+
+def require_results(answer: object, where: str = "generate(requests)") -> list[GenerationResult]:
+    """Return a generator's answer as a list; whether it has a result for each request is left to the case.
+
+    Raises:
+        ProtocolError: the answer is not a sequence of results.
+    """
+    results = _list(answer)
+    if results is None:
+        raise ProtocolError(f"{CODE} {where}: expected a list of GenerationResult, got {_shown(answer)}")
+    for index, result in enumerate(results):
+        if not isinstance(result, GenerationResult):
+            raise ProtocolError(f"{CODE} {where}[{index}]: expected a GenerationResult, got {_shown(result)}")
+    return results
 
 
 def require_trace(answer: object, batch: SamplerBatch) -> Trace:
