@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from verispec.engines.protocol.check import (
+    GUIDE,
     require_drafted,
-    require_method,
     require_processed,
     require_tokens,
     require_trace,
 )
 from verispec.judge._copied_requests import copied_context
-from verispec.judge._failure import Failure, Kind, Mismatch, call_engine
+from verispec.judge._failure import Failure, Kind, Mismatch, NotOffered, call_engine
 from verispec.judge._memory import bits
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ class SamplerUnderTest:
     """Calls an engine's sampler as `verispec.engines.WholeSampler`.
 
     Anything that the sampler raises, except `UnsupportedCall`, is a `Mismatch`. A return value of another type is a
-    `ProtocolError`, which accuses the adapter and no clause. An optional method that is missing is an
-    `UnsupportedCall` that names the clauses and the method to write.
+    `ProtocolError`, which accuses the adapter and no clause. An optional method that is missing is a `NotOffered`
+    that names the clauses and the method to write.
 
     The engine gets a copy of the batch, which is compared after the call. An expectation computed from the
     caller's batch therefore holds, and a sampler that writes to its inputs fails whatever it emits.
@@ -65,9 +65,9 @@ class SamplerUnderTest:
         Raises:
             Mismatch: the sampler raised, or changed the batch.
             ProtocolError: the answer does not have the shapes that `Draws` asks for.
-            UnsupportedCall: the sampler has no such method.
+            NotOffered: the sampler has no such method.
         """
-        method = require_method(
+        method = _require_method(
             self._sampler, "trace", "WS-9 (tokens follow from the random samples)", "trace(self, batch) -> Trace"
         )
         self.step = batch
@@ -91,9 +91,9 @@ class SamplerUnderTest:
         Raises:
             Mismatch: the sampler raised, or changed the batch.
             ProtocolError: the answer has another number of tokens.
-            UnsupportedCall: the sampler has no such method.
+            NotOffered: the sampler has no such method.
         """
-        method = require_method(
+        method = _require_method(
             self._sampler,
             "draft_and_verify",
             "the engine's own drafter beside its verifier",
@@ -120,9 +120,10 @@ class SamplerUnderTest:
         Raises:
             Mismatch: the sampler raised, or changed the batch.
             ProtocolError: the answer has another number of requests, or another type.
-            UnsupportedCall: the sampler has no such method, or lacks one of the processors.
+            NotOffered: the sampler has no such method.
+            UnsupportedCall: it lacks one of the processors.
         """
-        method = require_method(
+        method = _require_method(
             self._sampler,
             "process_and_verify",
             "WS-16 to WS-24 (logits processors and log-probabilities of whole samplers)",
@@ -136,6 +137,25 @@ class SamplerUnderTest:
         self.last = (inputs, {"tokens": processed.tokens})
         _require_possible(processed.tokens, batch)
         return processed
+
+
+def _require_method(sampler: object, method: str, clauses: str, write: str) -> Callable[..., Any]:
+    """Return an optional method of a sampler.
+
+    Args:
+        sampler: the engine's sampler.
+        method: its name.
+        clauses: clauses that need the method, for the message.
+        write: signature to write, for the message.
+
+    Raises:
+        NotOffered: the sampler has no such method, and so nothing is missing.
+    """
+    found = getattr(sampler, method, None)
+    if found is None:
+        raise NotOffered(f"the sampler has no {method!r}: to test {clauses}, write {write}; see {GUIDE}")
+    function: Callable[..., Any] = found
+    return function
 
 
 def _require_possible(tokens: list[list[int]], batch: SamplerBatch) -> None:

@@ -255,25 +255,6 @@ def site_faults(engine: Engine) -> Iterator[ProtocolFault]:
             yield ProtocolFault(f"kernel_sites()[{op!r}]", "'module:attr'", _shown(place), write)
 
 
-def require_method(sampler: object, method: str, clauses: str, write: str) -> Callable[..., Any]:
-    """Return an optional method of a sampler.
-
-    Args:
-        sampler: the engine's sampler.
-        method: its name.
-        clauses: clauses that need the method, for the message.
-        write: signature to write, for the message.
-
-    Raises:
-        UnsupportedCall: the sampler has no such method.
-    """
-    found = getattr(sampler, method, None)
-    if found is None:
-        raise UnsupportedCall(f"the sampler has no {method!r}: to test {clauses}, write {write}; see {GUIDE}")
-    function: Callable[..., Any] = found
-    return function
-
-
 def require_sequence(answer: object, where: str) -> list[Any]:
     """Return an op's answer, a list, tuple, array or tensor, as a list.
 
