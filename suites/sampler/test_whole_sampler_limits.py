@@ -32,6 +32,26 @@ def refuse(message: str) -> None:
     raise Mismatch(Failure(Kind.VALUE, message))
 
 
+NEAR = 4e-5
+"""Relative distance of a row from a limit; 16-bit numbers of the limits below are three times as far from them."""
+TOP_P = ["top_p 0.3", "top_p 0.03", "top_p 0.8"]
+EDGE = ["edge", "edge without seeds"]
+
+
+@case("WS-6", family=FAMILIES, limit=TOP_P, check=EDGE, reach="a request with top_p")
+def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check: str) -> None:
+    """The most likely token has just less than top_p, so that the second one stays, or just more.
+
+    The second one has 0.15, and 128 requests emit it with a chance of 1 - 1e-9 if it stays. A top-p of 0.03 is the
+    smallest that keeps one of 50 tokens; its distance is larger, as float32 sums of all tokens round more than it.
+    """
+    value = float(limit.split()[1])
+    second, near = (0.15, NEAR) if value > 0.15 else (0.025, 10 * NEAR)
+    for side in (-1, 1):
+        first = value * (1 + side * near)
+        check_edge(sampler, seed, limit, check, (first, second, 1 - second - first), stays=side < 0)
+
+
 WIDE: dict[str, dict[str, float]] = {"top_k": {"top_k": 3000}, "top_p": {"top_p": 0.75}, "min_p": {"min_p": 0.5}}
 KEPT = {"top_k": 3000, "top_p": 3072, "min_p": VOCAB}
 """Tokens that a wide limit keeps in a row that is flat within 1 %, about."""
@@ -91,28 +111,6 @@ def test_a_min_p_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, heat: st
         for b, tokens in enumerate(sampler(step)):
             if tokens != greedy_tokens(step, b):
                 refuse(f"request {b} with min_p = 1 emitted {tokens}, expected {greedy_tokens(step, b)}")
-
-
-NEAR = 4e-5
-"""Relative distance of a row from a limit; 16-bit numbers of the limits below are three times as far from them."""
-
-
-TOP_P = ["top_p 0.03", "top_p 0.3", "top_p 0.8"]
-EDGE = ["edge", "edge without seeds"]
-
-
-@case("WS-6", family=FAMILIES, limit=TOP_P, check=EDGE, reach="a request with top_p")
-def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check: str) -> None:
-    """The most likely token has just less than top_p, so that the second one stays, or just more.
-
-    The second one has 0.15, and 128 requests emit it with a chance of 1 - 1e-9 if it stays. A top-p of 0.03 is the
-    smallest that keeps one of 50 tokens; its distance is larger, as float32 sums of all tokens round more than it.
-    """
-    value = float(limit.split()[1])
-    second, near = (0.15, NEAR) if value > 0.15 else (0.025, 10 * NEAR)
-    for side in (-1, 1):
-        first = value * (1 + side * near)
-        check_edge(sampler, seed, limit, check, (first, second, 1 - second - first), stays=side < 0)
 
 
 CLOSE = 2**-17
