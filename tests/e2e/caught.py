@@ -554,5 +554,8 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
     ],
+    "rank_engines:padding_kept": [
+        "ranks:GEN-40:draft=none;sampling=greedy;ranks=3;check=a vocabulary that the ranks do not divide",
+    ],
 }
 """Engines `module:fault` of this folder, each with ids of the cases that name its fault, without their suite."""
