@@ -473,6 +473,10 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "cut_mutants:cut_drafts_counted": ["limits:GEN-8:draft=draft_model k=3;memory=budget of 10 for three"],
     "cut_mutants:logits_of_slot_zero": ["counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state;check=slots"],
+    "cut_mutants:chunks_behind_the_prompt_sample": [
+        f"greedy:GEN-4:draft={draft};memory=preemption, chunks of 24"
+        for draft in ("none", "ngram k=3", "draft_model k=3")
+    ],
     "cut_mutants:stops_in_the_prompt": ["requests:GEN-32:draft=draft_model k=3;stop=begins in the prompt"],
     "cut_mutants:drafts_listed_twice": ["prompt_lookup:GEN-49:draft=suffix k=8;requests=that come and go"],
     "drafter_mutants:outputs_forgotten": ["drafters:GEN-46:limits=defaults"],
