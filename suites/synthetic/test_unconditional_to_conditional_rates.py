@@ -15,7 +15,7 @@ def test_the_first_rate_is_unchanged(op: OpUnderTest, rates: tuple[float, ...]) 
     op.check_return_value({"rates": list(rates)})
 
 
-@case("U2C-2", rates=[(0.8, 0.4, 0.1), (1.0, 1.0, 0.5), (0.3, 0.3, 0.3)], reach=REACH)
+@case("U2C-2", rates=[(0.8, 0.4, 0.1), (1.0, 1.0, 0.5), (0.3, 0.3, 0.3), (5e-4, 5e-4), (1e-3, 1e-6)], reach=REACH)
 def test_each_rate_is_over_the_one_before(op: OpUnderTest, rates: tuple[float, ...]) -> None:
     op.check_return_value({"rates": list(rates)})
 
