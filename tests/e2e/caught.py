@@ -528,6 +528,10 @@ CAUGHT: dict[str, list[str]] = {
     "successor_mutants:seeds_stay": [
         "successors:GEN-51:sampler=flat;draft=none;parameter=seed and temperature;after=a call",
     ],
+    "successor_mutants:numbers_of_the_last_place": [
+        "sampled:GEN-12:draft=none;check=others wait",
+        "sampled:GEN-12:draft=draft_model k=3;check=others wait",
+    ],
     "successor_mutants:last_token_twice": ["streams:GEN-52:draft=none"],
     "successor_mutants:prompt_rows_after_preemption": [
         "logprobs:GEN-31:draft=none;memory=one sequence",
