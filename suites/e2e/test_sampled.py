@@ -348,7 +348,7 @@ def seeded(params: Mapping[str, Any]) -> str:
 
 
 NO_CHANCE = 1e-12
-"""A level at which a test takes no part in the budget of false alarms."""
+"""A level of a test so small that the family-wise error rate does not count it."""
 
 
 @case("GEN-12", draft=[*METHODS, ARGMAX, PARALLEL, MTP], reach=seeded, p_values=1)

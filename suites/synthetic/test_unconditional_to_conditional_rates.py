@@ -32,7 +32,7 @@ def test_the_argument_is_not_changed(op: OpUnderTest) -> None:
 
 @case("U2C-2", mode="generated", reach=REACH)
 def test_generated(op: OpUnderTest, seed: int) -> None:
-    """Rates of all magnitudes, down to the smallest float64, and every tenth time of many positions: short lists fail first."""
+    """Rates of all magnitudes, down to the smallest float64; every tenth list, not the first, has many positions."""
     rng = np.random.default_rng(seed)
     for i in range(100):
         rates = np.sort(rng.random(int(rng.integers(1, 9) if i % 10 != 9 else rng.integers(33, 300))))[::-1]
