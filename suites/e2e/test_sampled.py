@@ -365,10 +365,11 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, dra
 def test_a_seed_gives_the_same_tokens_while_others_wait(load: Load, prompts: Any, draft: str) -> None:
     """Three places serve ten requests, which end one by one: the running ones keep their random numbers.
 
-    At a temperature of 2, the most that many engines take, rounding decides little.
+    At a temperature of 2, the most that many engines take, rounding decides little, but most likely tokens of a draft
+    model are hardly ever accepted.
     """
-    lengths = (16, 5, 12, 8, 15, 6, 11, 9)
-    check_seeds(load, prompts, draft, heat=2.0, lengths=lengths, level=NO_CHANCE, max_num_seqs=3)
+    lengths, heat = (16, 5, 12, 8, 15, 6, 11, 9), 0.9 if draft.startswith("draft_model") else 2.0
+    check_seeds(load, prompts, draft, heat=heat, lengths=lengths, level=NO_CHANCE, max_num_seqs=3)
 
 
 def check_seeds(
