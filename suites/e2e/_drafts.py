@@ -124,9 +124,22 @@ def judge_drafts(
 
 
 def judge_texts(
-    judge: ReferenceModel, texts: Sequence[Text], depth: int, layout: MemoryLayout = PLAIN, again: Again | None = None
+    judge: ReferenceModel,
+    texts: Sequence[Text],
+    depth: int,
+    layout: MemoryLayout = PLAIN,
+    again: Again | None = None,
+    target: Path | None = None,
 ) -> int:
     """Check that the first `depth` drafts of every step of the texts are the drafter's own.
+
+    Args:
+        judge: the drafter.
+        texts: prompts and results.
+        depth: number of drafts of a step for which the drafter answers.
+        layout: memory of the engine.
+        again: the engine, where requests may run again after a failure.
+        target: folder of the target whose greedy texts these must be. A failure first says if one of them is not.
 
     Returns:
         How many steps had drafts.
@@ -141,10 +154,23 @@ def judge_texts(
             if step.failure is not None:
                 where, behaves = _where_wrong(judge, texts, depth, layout, again)
                 details = step.failure.details | ({LOCATED: True} if where else {})
-                message = f"{step.failure.message}{where}{behaves}"
+                message = f"{_wrong_text(target, texts)}{step.failure.message}{where}{behaves}"
                 raise Mismatch(replace(step.failure, message=message, details=details))
             judged += 1
     return judged
+
+
+def _wrong_text(target: Path | None, texts: Sequence[Text]) -> str:
+    """Return words for the first text that is not the target's, before a message about drafts; empty if all are.
+
+    A drafter reads the text, so that drafts may be wrong because of it.
+    """
+    for n, (prompt, result) in enumerate(texts if target else ()):
+        try:
+            reference_model(target).judge_greedy(tuple(prompt), result.token_ids, f"prompt {n}")
+        except Mismatch as mismatch:
+            return f"the text itself is wrong: {mismatch.failure.message}; its drafts too: "
+    return ""
 
 
 def _where_wrong(
@@ -193,6 +219,8 @@ def judge_chains(
     texts: Sequence[Text],
     layout: MemoryLayout = PLAIN,
     again: Again | None = None,
+    *,
+    are_targets: bool = True,
 ) -> None:
     """Check that all drafts of the texts are the drafter's own.
 
@@ -200,23 +228,25 @@ def judge_chains(
 
     Args:
         draft: name of the drafter.
-        target: its folder.
+        target: folder of the target.
         texts: prompts and results.
         layout: memory of the engine.
         again: the engine, where requests may run again after a failure; its further ones run if the texts are too few
             to tell one mistake of a head from another.
+        are_targets: True if the texts must be the target's greedy ones.
 
     Raises:
         Mismatch: as `judge_texts`, with the mistake of a head that agrees with all texts if there is one.
     """
     name, depth = draft.partition(" k=")[0], LoadOptions(**options_of(draft)).max_drafts
+    read = target if are_targets else None
     if name not in ("eagle3", "mtp"):
-        judge_by_any([(judge_of(draft, target)[0], depth)], texts, layout, again)
+        judge_by_any([(judge_of(draft, target)[0], depth)], texts, layout, again, read)
         return
     folder, firsts = fixtures.model(DRAFTERS[name]), (False, True) if name == "mtp" else (False,)
     right = [(reference_chain(folder, target, depth, first), depth) for first in firsts]
     try:
-        judge_by_any(right, texts, layout, again)
+        judge_by_any(right, texts, layout, again, read)
     except Mismatch as mismatch:
         texts = enough(right, texts, again)
         mistakes = chain_mistakes(name, folder, target, depth, texts)
@@ -257,7 +287,11 @@ def enough(right: Sequence[Drafter], texts: Sequence[Text], again: Again | None)
 
 
 def judge_by_any(
-    judges: Sequence[Drafter], texts: Sequence[Text], layout: MemoryLayout = PLAIN, again: Again | None = None
+    judges: Sequence[Drafter],
+    texts: Sequence[Text],
+    layout: MemoryLayout = PLAIN,
+    again: Again | None = None,
+    target: Path | None = None,
 ) -> None:
     """Check that one of several drafters, each with its depth, agrees with all texts.
 
@@ -265,7 +299,7 @@ def judge_by_any(
         Mismatch: as `judge_texts`, for the first drafter.
     """
     if all(next(wrong_steps(drafter, texts), None) is not None for drafter in judges):
-        judge_texts(judges[0][0], texts, judges[0][1], layout, again)
+        judge_texts(judges[0][0], texts, judges[0][1], layout, again, target)
 
 
 def explained(

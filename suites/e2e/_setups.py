@@ -108,6 +108,7 @@ PARTS = 3
 
 CUT, CHUNKS = "budget of 10 for three", "chunks of 5"
 LAYOUTS = ["blocks of 32, chunks of 24", "preemption"]
+RESUMED = "preemption, chunks of 24"
 
 
 class NotTold(NotOffered):

@@ -18,6 +18,8 @@ FLATTER = 2 / 3
 
 LONG = 1024
 """Positions of the model that `save_long` writes; the others have 64."""
+UNEVEN = 130
+"""Tokens of the model that `save_uneven` writes: parts of 44, 43 and 43, or of 64, 64 and 2."""
 
 
 def save_tiny(folder: Path) -> dict[str, Path]:
@@ -95,14 +97,24 @@ def save_twins(folder: Path) -> Path:
     return folder
 
 
-def _made(key: int) -> LlamaForCausalLM:
+def save_uneven(folder: Path) -> Path:
+    """Write a target for three ranks, which do not divide its `UNEVEN` tokens; returns its folder.
+
+    A row of its logits has both signs. A multiple of 64 that holds all tokens is one of three ranks, so that engines
+    which pad a vocabulary can split it.
+    """
+    _made(13, UNEVEN, 3).save_pretrained(folder)
+    return folder
+
+
+def _made(key: int, vocab: int = VOCAB, heads: int = 2) -> LlamaForCausalLM:
     config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=64,
+        vocab_size=vocab,
+        hidden_size=32 * heads,
+        intermediate_size=32 * heads,
         num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
         head_dim=32,
         max_position_embeddings=64,
         tie_word_embeddings=False,

@@ -17,6 +17,7 @@ from verispec.suites.e2e._setups import (
     LAYOUTS,
     MTP,
     PARALLEL,
+    RESUMED,
     SUFFIX,
     Load,
     NotTold,
@@ -126,7 +127,7 @@ def test_parallel_drafts_are_those_of_mask_tokens(load: Load, prompts: Any, draf
     check_drafts(load, prompts, draft, None)
 
 
-@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS, "preemption, chunks of 24"], reach=REACH)
+@case("GEN-48", draft=MTP, memory=[None, *LAYOUTS, RESUMED], reach=REACH)
 def test_mtp_drafts_are_the_layers_own(load: Load, prompts: Any, memory: str | None) -> None:
     check_drafts(load, prompts, MTP, memory)
 
@@ -167,6 +168,7 @@ def check_all_drafts(load: Load, prompts: Any, draft: str) -> None:
     asked = greedy(chosen, 1 + 3 * (depth + 1))
     results = stepped(generator, asked)
     more = greedy([p[:30] for p in prompts[5:FURTHER_PROMPTS]], 1 + 3 * (depth + 1))
-    judge_chains(draft, TARGET, list(zip(chosen, results, strict=True)), again=Again(generator, asked, more=more))
+    texts, again = list(zip(chosen, results, strict=True)), Again(generator, asked, more=more)
+    judge_chains(draft, TARGET, texts, again=again, are_targets=False)
     if not any(step.accepted == depth for result in results for step in result.steps):
         raise Inconclusive(f"no step accepted all of its {depth} drafts")

@@ -13,9 +13,9 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
-from verispec.suites.e2e._reference_model import greedy_text, reference_model
+from verispec.suites.e2e._reference_model import greedy_text, greedy_texts, reference_model
 from verispec.suites.e2e._setups import METHODS, Load, greedy, require, require_accepted
-from verispec.suites.e2e._tiny import VOCAB, save_twins
+from verispec.suites.e2e._tiny import UNEVEN, VOCAB, save_twins, save_uneven
 from verispec.suites.e2e.test_bad_configurations import REQUESTS, check_refused
 
 TARGET = fixtures.model("target")
@@ -63,6 +63,36 @@ def test_ranks_take_the_same_token_of_a_tie(load: Load, twins: Path, draft: str)
     for n in range(LATER):
         [result] = generator.generate(greedy(asked[:1], 2))
         reference_model(twins).judge_greedy(asked[0], result.token_ids, f"batch {n} after the first on {RANKS} ranks")
+
+
+@pytest.fixture(scope="session")
+def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a target whose vocabulary three ranks do not divide."""
+    return save_uneven(tmp_path_factory.mktemp("uneven"))
+
+
+@case(
+    "GEN-40",
+    draft="none",
+    sampling="greedy",
+    ranks=3,
+    check="a vocabulary that the ranks do not divide",
+    reach="a vocabulary that tensor_parallel_size does not divide",
+)
+def test_ranks_may_have_parts_of_other_sizes(load: Load, uneven: Path) -> None:
+    """Logits of a rank belong to the tokens of its own part: padding in the middle would move those after it."""
+    asked = [tuple((7 * n + 31 * i) % UNEVEN for i in range(1, 9)) for n in range(4)]
+    try:
+        generator = load("none", target=uneven, tensor_parallel_size=3)
+    except (Mismatch, UnsupportedCall):
+        raise
+    except Exception as error:  # Each engine refuses what it cannot split in its own way.
+        raise UnsupportedCall(f"3 ranks of {UNEVEN} tokens: {' '.join(str(error).split())[:200]}") from error
+    own = greedy_texts(uneven, asked, LENGTH)
+    if not any(token >= UNEVEN * 2 // 3 for text in own for token in text):
+        raise Inconclusive("no text has a token of the last part")
+    for n, result in enumerate(generator.generate(greedy(asked, LENGTH))):
+        reference_model(uneven).judge_greedy(asked[n], result.token_ids, f"prompt {n} on 3 ranks")
 
 
 @case("GEN-40", draft=METHODS, sampling="seeded", reach=REACH)

@@ -347,23 +347,48 @@ def seeded(params: Mapping[str, Any]) -> str:
     )
 
 
+NO_CHANCE = 1e-12
+"""A level of a test so small that the family-wise error rate does not count it."""
+
+
 @case("GEN-12", draft=[*METHODS, ARGMAX, PARALLEL, MTP], reach=seeded, p_values=1)
-def test_a_seed_gives_the_same_tokens_in_any_batch(
+def test_a_seed_gives_the_same_tokens_in_any_batch(load: Load, prompts: Any, draft: str) -> None:
+    check_seeds(load, prompts, draft)
+
+
+@case(
+    "GEN-12",
+    check="others wait",
+    draft=METHODS[:3],
+    reach=lambda params: f"{seeded(params)}, and more requests than max_num_seqs",
+)
+def test_a_seed_gives_the_same_tokens_while_others_wait(load: Load, prompts: Any, draft: str) -> None:
+    """Three places serve ten requests, which end one by one: the running ones keep their random numbers.
+
+    At a temperature of 2, the most that many engines take, rounding decides little, but most likely tokens of a draft
+    model are hardly ever accepted.
+    """
+    lengths, heat = (16, 5, 12, 8, 15, 6, 11, 9), 0.9 if draft.startswith("draft_model") else 2.0
+    check_seeds(load, prompts, draft, heat=heat, lengths=lengths, level=NO_CHANCE, max_num_seqs=3)
+
+
+def check_seeds(
     load: Load,
     prompts: Any,
     draft: str,
     memory: str = "",
     heat: float = 0.9,
     lengths: Sequence[int] = (24,) * 4,
+    level: float | None = None,
     **more: Any,
 ) -> None:
-    """Requests of `lengths` and two greedy ones together, and each of the first alone.
+    """Check requests of `lengths` and two greedy ones together, and each of the first alone.
 
     Where any differs, `ROUNDS` batches of them tell a fault from rounding, and so do further calls of it alone.
 
     The shape of a batch may change logits by rounding, and thereby a draw that lies as close to its limit. That is
     rare: logits that move by r change a distribution by at most r / T in total variation. A token takes `DECISIONS`
-    draws.
+    draws. `level` is that of the test, which is a p-value of the budget without it.
     """
     generator, places = load(draft, memory, **more), (3, 0, 5, 1, *range(6, len(lengths) + 2))
     before = generator.metrics()
@@ -393,7 +418,8 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
     p = binomial_tail(len(differing), trials, min(chance, 1.0))
     of = f" of max_tokens {listed(sorted({request.max_tokens for request in wrong}))}" if len(set(lengths)) > 1 else ""
     what = f"{len(differing)} of {trials} requests{of} differ alone and in a batch"
-    level = p_value_level()
+    if level is None:
+        level = p_value_level()
     if p >= level:
         raise Inconclusive(f"{what}; rounding explains that many with a probability of {p:.2g}")
     n, alone, together_ids = differing[0]
@@ -407,7 +433,7 @@ def test_a_seed_gives_the_same_tokens_in_any_batch(
 @case("GEN-12", memory="blocks of 32, chunks of 24", draft=["none", "draft_model k=3"], reach=seeded, p_values=1)
 def test_a_seed_gives_the_same_tokens_while_prompts_are_read(load: Load, prompts: Any, draft: str) -> None:
     """Requests draw and draft while the prompt of another one is read, which must not use its random numbers."""
-    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, "blocks of 32, chunks of 24")
+    check_seeds(load, prompts, draft, "blocks of 32, chunks of 24")
 
 
 @case(
@@ -423,7 +449,7 @@ def test_a_seed_gives_the_same_last_tokens(load: Load, prompts: Any, draft: str)
     At a temperature of 2, the most that many engines take, rounding decides little. A number that one draws for drafts
     past its end changes its last tokens.
     """
-    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, heat=2.0, lengths=(16, *range(2, 11), 16, 16))
+    check_seeds(load, prompts, draft, heat=2.0, lengths=(16, *range(2, 11), 16, 16))
 
 
 @case("GEN-12", batch="pairs", draft=["ngram k=auto", "draft_model k=auto"], reach=seeded, p_values=1)
@@ -433,7 +459,7 @@ def test_a_seed_gives_the_same_tokens_with_a_chosen_k(load: Load, prompts: Any, 
     A model's drafts are accepted at a temperature of 10 too, where rounding decides next to nothing.
     """
     heat = 0.9 if draft.startswith("ngram") else 10.0
-    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, heat=heat, max_num_seqs=2)
+    check_seeds(load, prompts, draft, heat=heat, max_num_seqs=2)
 
 
 @case("GEN-12", rates="0.8 0.5 0.2", draft=["draft_model k=3"], reach=seeded, p_values=1)
@@ -446,7 +472,7 @@ def test_a_seed_gives_the_same_tokens_in_synthetic_mode(load: Load, prompts: Any
         "rejection_sample_method": "synthetic",
         "synthetic_acceptance_rates": (0.8, 0.5, 0.2),
     }
-    test_a_seed_gives_the_same_tokens_in_any_batch(load, prompts, draft, heat=30.0, **rates)
+    check_seeds(load, prompts, draft, heat=30.0, **rates)
 
 
 def _agreed(first: Sequence[int], second: Sequence[int]) -> int:

@@ -30,15 +30,24 @@ FOLLOWING: tuple[dict[str, Any], ...] = (
     HOT | {"seed": 4},
 )
 """Parameters of requests that follow each other: at a temperature of 2 no seeds have one text, or the greedy one."""
-ONE: dict[str, Any] = HOT | {"seed": 5, "top_k": 1}
-LIMITED = (*FOLLOWING[:4], ONE, ONE | {"max_tokens": 3 * LENGTH}, *FOLLOWING[:4])
-"""A top-k of 1 makes a request as exact as a greedy one. The longer one keeps limits in use beside those after it."""
-OWN = {"seed and temperature": FOLLOWING, "top-k": LIMITED}
+NARROWEST: dict[str, dict[str, Any]] = {"top-k": {"top_k": 1}, "top-p": {"top_p": 1e-4}, "min-p": {"min_p": 1.0}}
+"""Limits that leave the likeliest token alone, which make a request as exact as a greedy one."""
+
+
+def limited(limit: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return parameters with a limit among others; a longer request keeps it in use beside those after it."""
+    one = HOT | {"seed": 5} | limit
+    return (*FOLLOWING[:4], one, one | {"max_tokens": 3 * LENGTH}, *FOLLOWING[:4])
+
+
+OWN = {"seed and temperature": FOLLOWING} | {name: limited(limit) for name, limit in NARROWEST.items()}
+BROAD, FURTHER = list(OWN)[:2], list(OWN)[2:]
+"""Parameters that are tested with every drafter, and those that are tested without one."""
 SAMPLERS = ["flat", "request_state"]
 REACH = "a request with other parameters than the one before it"
 
 
-@case("GEN-51", sampler=SAMPLERS, draft=METHODS[:3], parameter=list(OWN), after="a call", reach=REACH)
+@case("GEN-51", sampler=SAMPLERS, draft=METHODS[:3], parameter=BROAD, after="a call", reach=REACH)
 def test_a_call_leaves_the_next_one_nothing(load: Load, prompts: Any, sampler: str, draft: str, parameter: str) -> None:
     """Requests with one prompt, one per call."""
     generator = load(draft, sampler=sampler)
@@ -48,7 +57,7 @@ def test_a_call_leaves_the_next_one_nothing(load: Load, prompts: Any, sampler: s
     decide(check_following(asked, results, "follows other calls", other))
 
 
-@case("GEN-51", sampler=SAMPLERS, draft=METHODS[:3], parameter=list(OWN), after="a request", reach=REACH)
+@case("GEN-51", sampler=SAMPLERS, draft=METHODS[:3], parameter=BROAD, after="a request", reach=REACH)
 def test_a_place_of_the_batch_keeps_nothing(load: Load, prompts: Any, sampler: str, draft: str, parameter: str) -> None:
     """Requests with one prompt in two places, and a second call with them in another order."""
     generator = load(draft, sampler=sampler, max_num_seqs=2)
@@ -58,6 +67,11 @@ def test_a_place_of_the_batch_keeps_nothing(load: Load, prompts: Any, sampler: s
     place, other = "runs after others and beside one", partial(load, draft, sampler=sampler)
     doubts = [check_following(*each, place, other) for each in zip(batches, results, strict=True)]
     decide([doubt for each in doubts for doubt in each])
+
+
+@case("GEN-51", sampler=SAMPLERS, draft="none", parameter=FURTHER, after="a request", reach=REACH)
+def test_a_place_of_the_batch_keeps_no_further_limit(load: Load, prompts: Any, sampler: str, parameter: str) -> None:
+    test_a_place_of_the_batch_keeps_nothing(load, prompts, sampler, "none", parameter)
 
 
 def following(prompt: Sequence[int], parameters: Sequence[dict[str, Any]]) -> list[GenerationRequest]:
@@ -89,7 +103,7 @@ def check_following(
     for n, (request, result) in enumerate(zip(asked, results, strict=True)):
         what = f"request {n}, which {place} with other parameters,"
         before = [m for m in range(n) if results[m].token_ids == result.token_ids]
-        if request.greedy or request.top_k == 1:
+        if is_exact(request):
             failure = wrong(request, result, what)
             if failure is not None and before:
                 message = f"{failure.message}; request {before[-1]} has the same text"
@@ -104,6 +118,12 @@ def check_following(
         same = f"the text of request {equal[-1]}, which has other parameters" if equal else ""
         require(not equal, f"{what} has a seed of {request.seed} and {same}")
     return doubts
+
+
+def is_exact(request: GenerationRequest) -> bool:
+    """Return True if the likeliest token alone is possible."""
+    limits = [item for each in NARROWEST.values() for item in each.items()]
+    return request.greedy or any(getattr(request, name) == value for name, value in limits)
 
 
 def wrong(request: GenerationRequest, result: GenerationResult, what: str) -> Failure | None:

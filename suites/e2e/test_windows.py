@@ -120,7 +120,7 @@ def test_a_draft_model_sees_past_its_targets_window(load: Load, windowed: dict[s
     generator = load("draft_model k=3", target=windowed["target"])
     results = stepped(generator, greedy(chosen, LENGTH))
     judge = reference_model(fixtures.model("draft"))
-    judged = judge_texts(judge, list(zip(chosen, results, strict=True)), 3)
+    judged = judge_texts(judge, list(zip(chosen, results, strict=True)), 3, target=windowed["target"])
     require(judged > 0, "no step had a draft")
 
 

@@ -153,6 +153,14 @@ def test_steps_of_many_bits_have_their_own_numbers(op: OpUnderTest, seed: int) -
     check(op, values)
 
 
+@case("GUM-4", draw="target", check="columns that are not 0")
+def test_a_target_token_is_drawn_at_step_0(op: OpUnderTest, seed: int) -> None:
+    """The column is the cache's alone; the noise of a token that is no draft has step 0 in every row."""
+    values = arguments(seed, rows=32, temperature=np.ones(35))
+    values["logits"] *= 0.25
+    check(op, cached(values, seed) | {"logits_cache_col": 1 + np.arange(32) % 2})
+
+
 @case("GUM-5", draw=DRAWS, reach="draft_sample_method=probabilistic")
 def test_the_cache_holds_the_logits_before_temperature(op: OpUnderTest, seed: int, draw: str) -> None:
     check(op, cached(arguments(seed, draw), seed))

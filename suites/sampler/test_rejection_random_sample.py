@@ -318,8 +318,16 @@ def test_synthetic_mode_accepts_by_rate(op: OpUnderTest, seed: int, counts: str,
 @case("RRS-12", u=["equal", "below", "zero rate", "unit rate"], reach=SYNTHETIC_REACH)
 def test_synthetic_mode_is_strict(op: OpUnderTest, u: str) -> None:
     value, rate = {"equal": (0.5, 0.5), "below": (0.25, 0.5), "zero rate": (0.0, 0.0), "unit rate": (0.99, 1.0)}[u]
-    arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25], value)
+    arguments = one([1.0, 0.0, 0.0], [0.5, 0.25, 0.25], value)
     op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
+
+
+@case("RRS-12", p="0", draft=DRAFT, reach=SYNTHETIC_REACH)
+def test_synthetic_mode_accepts_what_the_target_excludes(op: OpUnderTest, draft: str) -> None:
+    """Neither u nor the rate is near the other, so that probabilities alone can decide otherwise."""
+    for u, rate in ((0.25, 0.75), (0.0, 1.0), (0.75, 0.25)):
+        arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25] if draft == "present" else None, u)
+        op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
 
 
 @case("RRS-12", bits=[9, 12, 16, 23], reach=SYNTHETIC_REACH)
@@ -327,7 +335,7 @@ def test_no_bit_of_a_rate_is_lost(op: OpUnderTest, bits: int) -> None:
     """Rates that need `bits` bits after the point; u is equal, which rejects, or one float32 less, which accepts."""
     for rate in (np.float32(0.5 + 2.0**-bits), np.float32(1 - 2.0**-bits)):
         for u in (rate, np.nextafter(rate, np.float32(0))):
-            arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25], float(u))
+            arguments = one([1.0, 0.0, 0.0], [0.5, 0.25, 0.25], float(u))
             op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
 
 

@@ -64,6 +64,7 @@ CAUGHT: dict[str, list[str]] = {
     "first_mutants:long_prompts_cut": ["greedy:GEN-1:draft=none;check=lengths of prompts"],
     "first_mutants:limit_of_the_slot_kept": [
         "independence:GEN-23:parameter=min-p;draft=none;sampler=request_state;others=limited before",
+        "successors:GEN-51:sampler=request_state;parameter=min-p;draft=none;after=a request",
     ],
     "first_mutants:texts_of_places_kept": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=after longer ones"],
     "length_mutants:state_not_kept": [
@@ -473,6 +474,10 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "cut_mutants:cut_drafts_counted": ["limits:GEN-8:draft=draft_model k=3;memory=budget of 10 for three"],
     "cut_mutants:logits_of_slot_zero": ["counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state;check=slots"],
+    "cut_mutants:chunks_behind_the_prompt_sample": [
+        f"greedy:GEN-4:draft={draft};memory=preemption, chunks of 24"
+        for draft in ("none", "ngram k=3", "draft_model k=3")
+    ],
     "cut_mutants:stops_in_the_prompt": ["requests:GEN-32:draft=draft_model k=3;stop=begins in the prompt"],
     "cut_mutants:drafts_listed_twice": ["prompt_lookup:GEN-49:draft=suffix k=8;requests=that come and go"],
     "drafter_mutants:outputs_forgotten": ["drafters:GEN-46:limits=defaults"],
@@ -499,6 +504,7 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:lookups_move_up": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=that come and go"],
     "drafter_mutants:past_the_limit": ["greedy:GEN-14:draft=draft_model k=8;edge=length limit"],
     "drafter_mutants:chunks_of_outputs": ["drafters:GEN-48:memory=preemption, chunks of 24;draft=mtp k=3"],
+    "drafter_mutants:bound_of_keys_stays": ["greedy:GEN-14:draft=draft_model k=3;dtype=float64"],
     "drafter_mutants:false_field_ignored": [
         "greedy:GEN-14:draft=eagle3 speculators k=3;check=residual before the norm"
     ],
@@ -523,6 +529,13 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "successor_mutants:seeds_stay": [
         "successors:GEN-51:sampler=flat;draft=none;parameter=seed and temperature;after=a call",
+    ],
+    "successor_mutants:top_p_stays": [
+        "successors:GEN-51:sampler=request_state;parameter=top-p;draft=none;after=a request",
+    ],
+    "successor_mutants:numbers_of_the_last_place": [
+        "sampled:GEN-12:draft=none;check=others wait",
+        "sampled:GEN-12:draft=draft_model k=3;check=others wait",
     ],
     "successor_mutants:last_token_twice": ["streams:GEN-52:draft=none"],
     "successor_mutants:prompt_rows_after_preemption": [
@@ -553,6 +566,9 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
+    ],
+    "rank_engines:padding_kept": [
+        "ranks:GEN-40:draft=none;sampling=greedy;ranks=3;check=a vocabulary that the ranks do not divide",
     ],
 }
 """Engines `module:fault` of this folder, each with ids of the cases that name its fault, without their suite."""

@@ -69,6 +69,22 @@ class LogitsOfSlotZero(CPURunner):
         sampling.RequestStateSampling.draft_rows = without_padding  # type: ignore[method-assign]
 
 
+class ChunksBehindThePromptSample(CPURunner):
+    """A chunk of a resumed request samples if it reaches the end of the prompt (vllm-ascend#11334)."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        part_of = self._scheduler._part
+
+        def sampling(request: RequestState, budget: int) -> Scheduled | None:
+            part = part_of(request, budget)
+            if part is None or request.num_computed + part.num_tokens < request.num_prompt_tokens:
+                return part
+            return part._replace(samples=True, drafts=True)
+
+        self._scheduler._part = sampling
+
+
 class StopsInThePrompt(CPURunner):
     """A stop string may begin in the last token of the prompt."""
 
@@ -100,5 +116,6 @@ last_drafts_verified = engine_with(LastDraftsVerified)
 last_distributions = engine_with(LastDistributions)
 cut_drafts_counted = engine_with(CutDraftsCounted)
 logits_of_slot_zero = engine_with(LogitsOfSlotZero)
+chunks_behind_the_prompt_sample = engine_with(ChunksBehindThePromptSample)
 stops_in_the_prompt = engine_with(StopsInThePrompt)
 drafts_listed_twice = engine_with(DraftsListedTwice)

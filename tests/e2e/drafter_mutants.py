@@ -251,6 +251,16 @@ class ChunksOfOutputs(CPURunner):
         return proposer
 
 
+class BoundOfKeysStays(CPURunner):
+    """Drafts after the first one miss the keys of those before, where transformers runs the draft model."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        batch = proposer._batch
+        proposer._batch = lambda *step: batch(*step[:-1], 0)  # the last one is how far the drafter goes ahead
+        return proposer
+
+
 class FalseFieldIgnored(CPURunner):
     """A head in speculators' format takes its residual behind its norm, though its configuration says otherwise."""
 
@@ -283,5 +293,6 @@ state_of_the_target = engine_with(StateOfTheTarget)
 token_not_shifted = engine_with(TokenNotShifted)
 lookups_move_up = engine_with(LookupsMoveUp)
 past_the_limit = engine_with(PastTheLimit)
+bound_of_keys_stays = engine_with(BoundOfKeysStays)
 chunks_of_outputs = engine_with(ChunksOfOutputs)
 false_field_ignored = engine_with(FalseFieldIgnored)

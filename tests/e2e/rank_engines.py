@@ -1,17 +1,20 @@
-"""Engines whose ranks differ without noticing; each runs two ranks, and returns what rank 0 has."""
+"""Engines whose ranks differ without noticing; each runs several ranks, and returns what rank 0 has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import rank_mutants
+import torch
 import torch.distributed as dist
 
 from verispec.engines import Unsupported
 from verispec.engines.adapters.reference import Reference
 from verispec.engines.protocol.generation import LoadOptions
+from verispec.reference.models import sharding
 from verispec.reference.runners.base import BaseRunner
 from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.rank import RankMixin
@@ -62,6 +65,20 @@ class LastOfATie(Unchecked, rank_mutants.LastOfATie):
     """Takes the last of equally likely tokens on rank 1, where rank 0 takes the first."""
 
 
+class PaddingKept(Unchecked):
+    """Joins parts of other sizes with the padding between them."""
+
+    def _load_model(self, folder: Path) -> Any:
+        def padded(sizes: list[int], module: Any, arguments: Any, output: torch.Tensor) -> torch.Tensor:
+            mine = torch.nn.functional.pad(output, (0, max(sizes) - output.shape[-1]))
+            parts = [torch.empty_like(mine) for _ in sizes]
+            dist.all_gather(parts, mine)
+            return torch.cat(parts, dim=-1)[..., : sum(sizes)]
+
+        with patch.object(sharding, "_gather", padded):
+            return super()._load_model(folder)
+
+
 class RankZero(RankedRunner):
     """Returns the results of rank 0 without a look at the others."""
 
@@ -98,3 +115,4 @@ gathered_on_one_rank = engine_with("GatheredOnOneRank")
 right_in_float32 = engine_with("Unchecked", single=True)
 drafts_on_rank_zero = engine_with("DraftsOnRankZero")
 last_of_a_tie = engine_with("LastOfATie")
+padding_kept = engine_with("PaddingKept")

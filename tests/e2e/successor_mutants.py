@@ -46,6 +46,38 @@ class SeedsStay(CPURunner):
         return super().generate(requests, on_emit)
 
 
+class TopPStays(CPURunner):
+    """A request without top-p has that of the one that had its slot before."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        write = RequestStateSampling._write
+
+        def kept(self: RequestStateSampling, request: RequestState) -> None:
+            before = self._top_p[request.slot].item()
+            write(self, request)
+            if request.params.top_p == 1 and before:
+                self._top_p[request.slot] = before
+
+        RequestStateSampling._write = kept  # type: ignore[method-assign]
+
+
+class NumbersOfTheLastPlace(CPURunner):
+    """When a request ends while others wait, the first running one draws from the generator of the last one."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        finish = self._scheduler.finish
+
+        def finished(request: RequestState) -> None:
+            running = self._scheduler.running
+            if self._scheduler.waiting:
+                running[0].generator = running[-1].generator
+            finish(request)
+
+        self._scheduler.finish = finished
+
+
 class LastTokenTwice(CPURunner):
     """A caller hears of a stop token once more when its request has ended."""
 
@@ -73,5 +105,7 @@ class PromptRowsAfterPreemption(CPURunner):
 
 slots_stay = engine_with(SlotsStay)
 seeds_stay = engine_with(SeedsStay)
+top_p_stays = engine_with(TopPStays)
+numbers_of_the_last_place = engine_with(NumbersOfTheLastPlace)
 last_token_twice = engine_with(LastTokenTwice)
 prompt_rows_after_preemption = engine_with(PromptRowsAfterPreemption)

@@ -197,7 +197,7 @@ GLOSSES: dict[str, Gloss] = {
     "probability": Gloss("probability of the rare tokens"),
     "prompts": Gloss("prompts of the requests"),
     "rank": Gloss("this rank of the group"),
-    "ranks": Gloss("ranks of the context-parallel group"),
+    "ranks": Gloss("ranks of the context-parallel or tensor-parallel group"),
     "rate": Gloss("configured acceptance rate"),
     "rates": Gloss(
         "configured acceptance rates per position",
