@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -53,6 +54,43 @@ def write_whole(
             hint=hint or "free space there, or name another file",
             exit_code=exits.CANNOT_TELL,
         ) from error
+
+
+def require_place(path: Path | None, option: str) -> None:
+    """Raise VerispecError V-CLI-WRITE unless a file can be at `path`, which `option` names; None is no file."""
+    if path is None:
+        return
+    folder = path.absolute().parent
+    reason, hint = "", f"make it first: mkdir -p {shlex.quote(str(path.parent))}"
+    if path.is_dir():
+        reason, hint = "it is a folder", "name a file in it"
+    elif not folder.is_dir():
+        reason = "the folder does not exist"
+    elif not os.access(folder, os.W_OK) and (path.is_file() or not path.exists()):
+        reason, hint = "the folder cannot be written", "name a file in a folder that can be written"
+    if reason:
+        raise VerispecError("V-CLI-WRITE", reason, where=f"{option} {path}", hint=hint)
+
+
+class PatientWriter:
+    """Writes files whole, and keeps the first error until the results are printed, which must not be lost."""
+
+    def __init__(self) -> None:
+        self._error: VerispecError | None = None
+
+    def write(self, path: Path, content: str, *, what: str, hint: str = "") -> bool:
+        """Write `content` to `path` as `write_whole` does; return False if that failed."""
+        try:
+            write_whole(path, content, what=what, hint=hint)
+        except VerispecError as error:
+            self._error = self._error or error
+            return False
+        return True
+
+    def close(self) -> None:
+        """Raise the first error of `write`, if there was one."""
+        if self._error is not None:
+            raise self._error
 
 
 def _umask() -> int:

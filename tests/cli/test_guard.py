@@ -18,6 +18,9 @@ from verispec.cli import _guard
 from verispec.cli._guard import guarded
 from verispec.errors import VerispecError
 
+EXAMPLE = Path(__file__).resolve().parents[1] / "static" / "example"
+"""A tree to check."""
+
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -110,7 +113,10 @@ def test_a_report_without_a_reader_ends_with_125(command: str, redirected: str, 
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("command", ["ops", "--help", "explain EXP-2 --json", "explain EXP-2"])
+@pytest.mark.parametrize(
+    "command",
+    ["ops", "--help", "explain EXP-2 --json", "explain EXP-2", "engines", "doctor", f"signatures {EXAMPLE}"],
+)
 def test_a_reader_that_leaves_ends_a_command_quietly(command: str, tmp_path: Path) -> None:
     """`verispec explain EXP-2 | head -1` printed a message of its own after the line."""
     done = shell(f"( sleep 0.5; exec $VERISPEC {command} ) > >(exec 0<&-; sleep 1)", tmp_path)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from judging import SUITE, command
 
+from verispec import exits
 from verispec.cli.new import clause_prefix, identifier
 from verispec.errors import VerispecError
 from verispec.reference import contracts
@@ -131,3 +135,20 @@ def test_clause_letters_are_new(name: str) -> None:
     assert len(prefix) == 3
     assert prefix.isupper()
     assert prefix not in used
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, verispec: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    written = Path.write_text
+
+    def full(path: Path, *words: Any, **named: Any) -> int:
+        if path.name == "known_failures.toml":
+            path.touch()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(path, *words, **named)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    done = verispec("new", "engine", "mine", "--in", "there/new/gate", folder=tmp_path)
+    assert done.returncode == exits.CANNOT_TELL
+    assert "V-NEW-WRITE there/new/gate" in done.stderr
+    assert list(tmp_path.glob("there/**/*")) == []

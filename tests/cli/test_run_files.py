@@ -239,11 +239,41 @@ def test_outputs_for_continuous_integration(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_a_report_that_cannot_be_written_keeps_the_run_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run.jsonl"
-    words = ("run", "--engine", CONTROL, "--only", *ONLY, "--out", str(out), "--junit", str(tmp_path))
-    code, _, err = in_process(capsys, *words)
-    assert (code, "V-CLI-WRITE" in err) == (exits.CANNOT_TELL, True)
+    out, page = tmp_path / "run.jsonl", tmp_path / "page.md"
+    words = ("run", "--engine", FAULTY, "--only", *ONLY, "--out", str(out), "--junit", "/dev/full", "--markdown")
+    code, told, err = in_process(capsys, *words, str(page))
+    assert (code, "V-CLI-WRITE /dev/full" in err) == (exits.CANNOT_TELL, True)
+    assert "exit 1" in told.splitlines()
+    assert page.read_text().startswith("# ")
     assert runfile.read(out).footer["complete"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("run", "--junit", "nowhere/a.xml"), "the folder does not exist"),
+        (("run", "--sarif", "."), "it is a folder"),
+        (("smoke", "--markdown", "nowhere/a.md"), "the folder does not exist"),
+        (("bench", "--svg", "nowhere/a.svg"), "the folder does not exist"),
+        (("bench", "--out", "nowhere/a.json"), "the folder does not exist"),
+        (("history", "nights", "--html", "nowhere/a.html"), "the folder does not exist"),
+        (("report", "last", "--out", "nowhere/a.html"), "the folder does not exist"),
+        (("fleet", "fleet.toml", "--html", "nowhere/a.html"), "the folder does not exist"),
+        (("signatures", ".", "--sarif", "nowhere/a.sarif"), "the folder does not exist"),
+        (("signatures", ".", "--write-baseline", "nowhere/a.toml"), "the folder does not exist"),
+        (("certify", "--out", "/dev/null/folder"), "the folder cannot be made"),
+    ],
+    ids=lambda value: "-".join(value[::2]) if isinstance(value, tuple) else "",
+)
+def test_a_place_that_no_file_can_have_is_refused_before_the_start(
+    words: tuple[str, ...], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("fleet.toml").write_text('[[engine]]\nname = "reference"\n')
+    code, out, err = in_process(capsys, *words)
+    assert (code, out) == (exits.USAGE, ""), err
+    assert f"V-CLI-WRITE {words[-2]} {words[-1]}: {reason}" in err
 
 
 def test_the_first_failure_and_the_time_stop_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ def guarded(command: Callable[[], object]) -> int:
     error, and ends the command without a message.
     """
     absent = _open_closed_streams()
+    stdout = os.dup(1)  # Rich puts /dev/null in its place when the reader leaves
     try:
         if 1 in absent:
             raise VerispecError(
@@ -49,13 +50,15 @@ def guarded(command: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseException as error:
-        if isinstance(error, BrokenPipeError) and _reader_left():
+        if isinstance(error, BrokenPipeError) and _reader_left(stdout):
             _abandon_stdout()
             return READER_LEFT
         if isinstance(error, OSError):
             _abandon_stdout()
         _complain(str(_diagnostic(error)))
         return exits.CANNOT_TELL
+    finally:
+        os.close(stdout)
 
 
 def _exit_code(command: Callable[[], object]) -> int:
@@ -89,10 +92,10 @@ def _open_closed_streams() -> set[int]:
     return closed
 
 
-def _reader_left() -> bool:
-    """Return True if stdout is a pipe without a reader."""
+def _reader_left(stdout: int) -> bool:
+    """Return True if the file descriptor `stdout` is a pipe without a reader."""
     poll = select.poll()
-    poll.register(1, 0)
+    poll.register(stdout, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 

@@ -25,7 +25,7 @@ from verispec.run.progress import watcher
 from verispec.run.runfile import Run
 from verispec.run.session import Options, execute
 from verispec.terminal import columns, wrapped
-from verispec.whole_file import write_whole
+from verispec.whole_file import PatientWriter, require_place
 
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="Engine to test (default: reference); see 'verispec engines'.")
@@ -72,6 +72,11 @@ class Outputs:
     proposal: Path | None = None
     """File for a proposal of known failures."""
 
+    def __post_init__(self) -> None:
+        """Refuse a file that cannot be written before the run starts."""
+        for option in ("junit", "sarif", "markdown"):
+            require_place(getattr(self, option), f"--{option}")
+
 
 def is_cluster(on: str) -> bool:
     """Return whether --on names a Ray cluster.
@@ -96,10 +101,12 @@ def test(plan: Plan, options: Options, outputs: Outputs) -> tuple[int, Run]:
     code = found.exit_code if found else summary.exit_code(errors_only=outputs.errors_only)
     if found and (summary.stale or summary.unmatched):
         code = exits.BAD
-    _write_files(summary, outputs, found)
+    writer = PatientWriter()
+    _write_files(writer, summary, outputs, found)
     if outputs.as_json:
         shown = found.to_json() if found else summary.to_json(errors_only=outputs.errors_only)
         print(json.dumps({**shown, "exit": code}, indent=2), flush=True)
+        writer.close()
         return code, run
     if found:
         wide = columns()
@@ -109,19 +116,20 @@ def test(plan: Plan, options: Options, outputs: Outputs) -> tuple[int, Run]:
         print_verdict(summary, Console(), errors_only=outputs.errors_only)
     if outputs.github:
         print(as_github(replace(summary, causes=found.causes) if found else summary), end="")
-    if outputs.proposal is not None:
+    if outputs.proposal is not None and outputs.proposal.exists():
         print(f"proposal of known failures: {outputs.proposal}")
     print(f"results file: {path}", flush=True)
+    writer.close()
     return code, run
 
 
-def _write_files(summary: RunSummary, outputs: Outputs, found: RunDiff | None) -> None:
+def _write_files(writer: PatientWriter, summary: RunSummary, outputs: Outputs, found: RunDiff | None) -> None:
     def markdown(verdict: RunSummary) -> str:
         return "\n".join(markdown_lines(found)) + "\n" if found else as_markdown(verdict)
 
     for path, render in ((outputs.junit, as_junit), (outputs.sarif, as_sarif), (outputs.markdown, markdown)):
         if path is not None:
             hint = "render it from the results file with: verispec report"
-            write_whole(path, render(summary), what="the report", hint=hint)
+            writer.write(path, render(summary), what="the report", hint=hint)
     if outputs.proposal is not None:
-        write_whole(outputs.proposal, proposal(summary.run), what="the proposal of known failures")
+        writer.write(outputs.proposal, proposal(summary.run), what="the proposal of known failures")

@@ -11,6 +11,7 @@ import typer
 
 from verispec.bench.inputs import DTYPES, LIMITS, OPS, ROWS, BenchShape
 from verispec.errors import VerispecError
+from verispec.whole_file import PatientWriter, require_place
 
 app = typer.Typer(add_completion=False)
 
@@ -59,6 +60,8 @@ def bench(
 
         verispec bench --engine reference:triton --device cuda --op verify_greedy
     """
+    require_place(svg, "--svg")
+    require_place(out, "--out")
     shapes = [
         BenchShape(*parts)
         for parts in itertools.product(
@@ -84,11 +87,13 @@ def bench(
             print("\n".join([*head, *lines(results[-1])]), flush=True)
     report: dict[str, Any] = contest.header() | {"results": [result.to_json() for result in results]}
     if as_json:
-        print(json.dumps(report, indent=2))
+        print(json.dumps(report, indent=2), flush=True)
+    writer = PatientWriter()
     if out:
-        out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        writer.write(out, json.dumps(report, indent=1) + "\n", what="the results")
     if svg:
-        svg.write_text(roofline(results, engine, vs), encoding="utf-8")
+        writer.write(svg, roofline(results, engine, vs), what="the picture")
+    writer.close()
 
 
 def _known(option: str, given: list[str] | None, allowed: tuple[str, ...], default: tuple[str, ...]) -> tuple[str, ...]:

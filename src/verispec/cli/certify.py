@@ -17,6 +17,7 @@ from verispec.run.progress import watcher
 from verispec.run.resume import restored_plan
 from verispec.run.session import Files, Options, execute
 from verispec.terminal import printable
+from verispec.whole_file import PatientWriter
 
 app = typer.Typer(add_completion=False)
 
@@ -67,14 +68,25 @@ def certify(
     results = out / "results.jsonl"
     earlier = results if resume and results.exists() else None
     plan = restored_plan(given, runfile.read(earlier).header, earlier) if earlier else Plan(**given)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VerispecError(
+            "V-CLI-WRITE",
+            "the folder cannot be made",
+            where=f"--out {out}",
+            cause=error.strerror or str(error),
+            hint="name a folder that can be made and written",
+        ) from error
     run, _ = execute(plan, Options(Files(results, earlier)), watcher())
     certificate = Certificate(run)
     page = certificate.as_markdown()
     text = json.dumps(certificate.to_json(), indent=2)
+    writer = PatientWriter()
     for name, content in (("json", text), ("md", page), ("html", certificate.as_html())):
-        (out / f"certificate.{name}").write_text(content, encoding="utf-8")
-    print(text if as_json else printable(page))
+        writer.write(out / f"certificate.{name}", content, what="the certificate")
+    print(text if as_json else printable(page), flush=True)
+    writer.close()
     raise typer.Exit(certificate.exit_code())
 
 

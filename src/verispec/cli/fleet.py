@@ -21,7 +21,7 @@ from verispec.fleet.progress import table_of, watcher
 from verispec.fleet.report import FleetReport, print_fleet
 from verispec.fleet.tasks import Executor
 from verispec.run.session import MAX_CRASHES, Brakes
-from verispec.whole_file import write_whole
+from verispec.whole_file import PatientWriter, require_place
 
 app = typer.Typer(add_completion=False)
 
@@ -68,6 +68,7 @@ def fleet(
         state = read_state(status)
         print(json.dumps(state, indent=2)) if as_json else Console().print(table_of(state["cells"]))
         return
+    require_place(html, "--html")
     plan = load(file) if file else FleetPlan.from_json(read_state(resume or Path())["plan"])
     if cells:
         _list(plan, as_json=as_json)
@@ -80,16 +81,18 @@ def fleet(
         done = drive(plan, folder, executor, watcher(), Brakes(max_crashes, max_time=max_time))
     finally:
         folder.close()
+    writer = PatientWriter()
     report = FleetReport(done, errors_only=errors_only)
     if html is not None and report.runs:
         from verispec.report.html import as_html
 
-        write_whole(html, as_html(report.runs), what="the report")
+        writer.write(html, as_html(report.runs), what="the report")
     if as_json:
         print(json.dumps({**report.to_json(), "folder": str(folder.path)}, indent=2), flush=True)
     else:
         print_fleet(report, Console())
         print(f"results files: {folder.path}", flush=True)
+    writer.close()
     raise typer.Exit(report.exit_code)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from verispec.terminal import printable
+from verispec.whole_file import PatientWriter, require_place
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,19 +48,22 @@ def history(
     from verispec.history.questions import ask
     from verispec.history.store import Store
 
+    require_place(html, "--html")
+    writer = PatientWriter()
     opened = Store(store)
     added = opened.add(add) if add else 0
     answers = ask(opened, engine=engine, case=case, since=since, nights=nights)
     if html is not None:
         from verispec.history.page import as_html
 
-        html.write_text(as_html(answers, store), encoding="utf-8")
+        writer.write(html, as_html(answers, store), what="the page")
     if as_json:
-        print(json.dumps({"added": added, **answers.to_json()}, indent=2))
-        return
-    from rich.console import Console
+        print(json.dumps({"added": added, **answers.to_json()}, indent=2), flush=True)
+    else:
+        from rich.console import Console
 
-    _print(Console(highlight=False, soft_wrap=True), answers, added)
+        _print(Console(highlight=False, soft_wrap=True), answers, added)
+    writer.close()
 
 
 def _print(console: Console, answers: Answers, added: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import re
 import shlex
@@ -11,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from verispec import exits
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.terminal import columns, wrapped
@@ -24,6 +27,8 @@ SuiteFolder = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 CLAUSE_LETTERS = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a full disk, which are not the user's mistake."""
 _ABOUT_OPS = ("verispec ops", "verispec explain expand_batch_to_tokens", "verispec explain whole_sampler")
 
 
@@ -165,19 +170,26 @@ def write(target: Path, files: dict[str, str], **words: str) -> list[Path]:
                 hint="choose another name or --in",
             )
     templates = resources.files("verispec") / "templates"
-    written = []
+    written: list[Path] = []
+    new_folders = [folder for folder in (target, *target.parents) if not folder.exists()]
     try:
         target.mkdir(parents=True, exist_ok=True)
         for file, template in files.items():
             text = (templates / f"{template}.txt").read_text(encoding="utf-8").format(**words)
-            (target / file).write_text(text, encoding="utf-8")
             written.append(target / file)
+            written[-1].write_text(text, encoding="utf-8")
     except OSError as error:
+        with contextlib.suppress(OSError):  # leave nothing behind
+            for path in written:
+                path.unlink(missing_ok=True)
+            for folder in new_folders:  # the innermost is first
+                folder.rmdir()
         raise VerispecError(
             "V-NEW-WRITE",
             "the skeleton cannot be written",
             where=str(target),
             cause=error.strerror or str(error),
             hint="name a folder that can be made and written",
+            exit_code=exits.CANNOT_TELL if error.errno in _FULL else exits.USAGE,
         ) from error
     return written

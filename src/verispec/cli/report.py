@@ -22,7 +22,7 @@ from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
 from verispec.run import runfile
 from verispec.run.files import named
-from verispec.whole_file import write_whole
+from verispec.whole_file import require_place, write_whole
 
 app = typer.Typer(add_completion=False)
 
@@ -75,6 +75,7 @@ def report(
 
         verispec report vllm-0.32.jsonl vllm-0.33.jsonl --site verdicts
     """
+    require_place(out, "--out")
     files = [named(path) for path in files]
     if site is not None:
         from verispec.report.html.inputs import read_all

@@ -20,6 +20,7 @@ from verispec.report.signatures_text import print_patches, print_text
 from verispec.static import Level
 from verispec.static.baseline import as_baseline
 from verispec.static.sources.progress import shown_progress
+from verispec.whole_file import PatientWriter, require_place
 
 app = typer.Typer(add_completion=False)
 
@@ -70,16 +71,21 @@ def signatures(
             "--patches lists what a plugin replaces, and --core is missing",
             hint="name the host with --core",
         )
+    for option, file in (
+        ("--sarif", sarif), ("--junit", junit), ("--markdown", markdown), ("--write-baseline", write_baseline)
+    ):  # fmt: skip
+        require_place(file, option)
     request = Request(tree, core, since, core_since, tuple(rule or ()), tuple(exclude or ()), baseline, types, fail_on)
     with writable_cache() as unwritable, shown_progress() as progress:
         if unwritable is not None:
             print(f"{unwritable}\n  continuing without a cache", file=sys.stderr)
         outcome, findings = check(request, progress)
+    writer = PatientWriter()
     for path, text in ((sarif, as_sarif), (junit, as_junit), (markdown, as_markdown)):
         if path is not None:
-            _write(path, text(outcome))
+            _write(writer, path, text(outcome))
     if write_baseline is not None:
-        _write(write_baseline, as_baseline(findings))
+        _write(writer, write_baseline, as_baseline(findings))
     if json:
         print(as_json(outcome))
     else:
@@ -89,18 +95,11 @@ def signatures(
         print_text(outcome, console, level=level)
         if github and outcome.findings:
             print(as_github(outcome))
+    sys.stdout.flush()
+    writer.close()
     raise typer.Exit(outcome.exit_code)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise VerispecError(
-            "V-OUT-WRITE",
-            "the report cannot be written",
-            where=str(path),
-            cause=error.strerror or str(error),
-            hint="name a file in an existing folder that can be written",
-        ) from error
-    print(f"wrote {path}", file=sys.stderr)
+def _write(writer: PatientWriter, path: Path, text: str) -> None:
+    if writer.write(path, text, what="the report"):
+        print(f"wrote {path}", file=sys.stderr)

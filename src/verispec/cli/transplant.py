@@ -40,7 +40,7 @@ def transplant(
 
     Runs a case, or a command whose exit code says whether it was good: unmodified, with all kernels substituted,
     then one by one. Any engine works for a case of one op; for its own sampler or a command, it has the method
-    kernel_sites. Exit codes: 1 kernels cause the fault, 0 the fault stays, 125 no fault or cannot tell, 2 usage.
+    kernel_sites. Exit codes: 0 kernels cause the fault, or it stays; 125 no fault or cannot tell, 2 usage.
 
     Examples:
 

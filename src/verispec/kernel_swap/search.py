@@ -59,10 +59,9 @@ class SwapResult:
 
     @property
     def exit_code(self) -> int:
-        """1 if there are culprits, 0 if there are none, 125 if the search cannot tell."""
-        if self.answer in (SwapAnswer.CULPRIT, SwapAnswer.TOGETHER):
-            return exits.BAD
-        return exits.GOOD if self.answer is SwapAnswer.STAYS else exits.CANNOT_TELL
+        """GOOD if the search found out whether kernels cause the fault, else CANNOT_TELL."""
+        found = (SwapAnswer.CULPRIT, SwapAnswer.TOGETHER, SwapAnswer.STAYS)
+        return exits.GOOD if self.answer in found else exits.CANNOT_TELL
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as a JSON object of the format `FORMAT`."""
