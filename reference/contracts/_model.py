@@ -215,6 +215,8 @@ class Clause:
             failure in any case.
         fault: the fault in a few words, if clauses of several ops forbid the same one. Reports count it over the ops.
         outputs: outputs whose values the clause decides. Reports show this clause where they are wrong in most cases.
+        places: words of a failure's remark for the places that the clause governs. Reports show it where most cases
+            have them; elsewhere the clause decides the first of its outputs alone.
         mistakes: listed mistakes that break this clause before any other. Reports show it where most cases name one.
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
         keeps_text: True if drafts alone are worse, or counted wrongly, where the clause is broken: each is verified.
@@ -232,6 +234,7 @@ class Clause:
     forbids: str = ""
     fault: str = ""
     outputs: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
     mistakes: tuple[str, ...] = ()
     effect: str = ""
     keeps_text: bool = False

@@ -55,20 +55,28 @@ CONTRACT = Contract(
             "CSM-1",
             "With one rank the slot of a token is block_table[b, position // block] * block + position % block.",
             _VLLM,
+            outputs=("slot_mapping_ptr",),
         ),
         Clause(
             "CSM-2",
             "With R ranks a table entry covers R * block positions, dealt to the ranks in runs of the interleave size; "
             "the slot adds the position's index within its rank.",
             _VLLM,
+            outputs=("slot_mapping_ptr",),
         ),
-        Clause("CSM-3", "A token of another rank receives PAD_ID.", _VLLM),
+        Clause(
+            "CSM-3",
+            "A token of another rank receives PAD_ID.",
+            _VLLM,
+            outputs=("slot_mapping_ptr",),
+        ),
         Clause(
             "CSM-4",
             "Slots from num_tokens to max_num_tokens - 1 receive PAD_ID.",
             f"{_VLLM}; padding rows of a captured graph",
             harmless="every step asks for a tail, and vLLM 0.32's model runner itself writes -1 to the padded slots "
             "that attention sees",
+            outputs=("slot_mapping_ptr",),
         ),
         Clause(
             "CSM-5",
@@ -81,6 +89,7 @@ CONTRACT = Contract(
             "Slots past 2^31 are exact.",
             _VLLM,
             unreachable="no KV cache has 2^31 slots yet",
+            outputs=("slot_mapping_ptr",),
         ),
         Clause(
             "CSM-7",
@@ -88,12 +97,14 @@ CONTRACT = Contract(
             "reads none.",
             _VLLM,
             unreachable="callers pass the whole table, contiguous, and requests with tokens; CSM-1 reads their rows",
+            outputs=("slot_mapping_ptr",),
         ),
         Clause(
             "CSM-8",
             "A position below 0 or past the table's last column receives PAD_ID and is never used as an index.",
             "contract: no unchecked number is an index",
             unreachable="the scheduler allocates blocks for every position that it schedules",
+            outputs=("slot_mapping_ptr",),
         ),
         Clause(
             "CSM-9",

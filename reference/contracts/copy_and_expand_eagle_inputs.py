@@ -111,14 +111,16 @@ CONTRACT = Contract(
             "CEE-4",
             "The next P - 1 slots hold the mask token, and the mask marks exactly these slots.",
             _VLLM,
-            outputs=("out_is_masked_token_mask_ptr",),
+            outputs=("out_is_masked_token_mask_ptr", "out_input_ids_ptr"),
+            places=("where out_is_masked_token_mask_ptr is true",),
         ),
         Clause(
             "CEE-5",
             "One slot per rejected token follows, with the padding token and position 0; the rejected mask marks "
             "exactly these slots.",
             _VLLM,
-            outputs=("out_is_rejected_token_mask_ptr",),
+            outputs=("out_is_rejected_token_mask_ptr", "out_input_ids_ptr", "out_positions_ptr"),
+            places=("where out_is_rejected_token_mask_ptr is true",),
         ),
         Clause(
             "CEE-6",

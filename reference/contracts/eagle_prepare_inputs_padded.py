@@ -86,6 +86,7 @@ CONTRACT = Contract(
             "EPI-4",
             "The first request's count starts at zero, every other count at the previous cumulative sum.",
             _VLLM,
+            outputs=("num_rejected_tokens_gpu_ptr",),
         ),
         Clause(
             "EPI-5",

@@ -62,14 +62,30 @@ CONTRACT = Contract(
             _VLLM,
             outputs=("next_token_ids_ptr",),
         ),
-        Clause("ENT-3", "A row without a valid entry gives the backup token and the count 0.", _VLLM),
-        Clause("ENT-4", "A discarded request gives the backup token and the count 0, whatever its row holds.", _VLLM),
-        Clause("ENT-5", "An entry of vocab_size or above is not valid.", _VLLM),
+        Clause(
+            "ENT-3",
+            "A row without a valid entry gives the backup token and the count 0.",
+            _VLLM,
+            outputs=("next_token_ids_ptr", "valid_sampled_tokens_count_ptr"),
+        ),
+        Clause(
+            "ENT-4",
+            "A discarded request gives the backup token and the count 0, whatever its row holds.",
+            _VLLM,
+            outputs=("next_token_ids_ptr", "valid_sampled_tokens_count_ptr"),
+        ),
+        Clause(
+            "ENT-5",
+            "An entry of vocab_size or above is not valid.",
+            _VLLM,
+            outputs=("next_token_ids_ptr", "valid_sampled_tokens_count_ptr"),
+        ),
         Clause(
             "ENT-6",
             "A negative entry other than -1 is not valid.",
             "vllm#45237",
             unreachable="verification writes no other negative token",
+            outputs=("next_token_ids_ptr", "valid_sampled_tokens_count_ptr"),
         ),
         Clause(
             "ENT-7",

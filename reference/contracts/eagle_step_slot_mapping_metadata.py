@@ -60,6 +60,7 @@ CONTRACT = Contract(
             "ESM-2",
             "A next position of max_model_len or above becomes position 0, slot PAD_ID and sequence length 1.",
             f"{_VLLM}; vllm#32628",
+            outputs=("out_clamped_positions_ptr", "out_slot_mapping_ptr", "seq_lens_ptr"),
         ),
         Clause(
             "ESM-3",
@@ -77,12 +78,14 @@ CONTRACT = Contract(
             "ESM-5",
             "Rows of the slot mapping from batch_size to its end receive PAD_ID; no other output is written there.",
             f"{_VLLM}; padding rows of a captured graph",
+            outputs=("out_slot_mapping_ptr",),
         ),
         Clause(
             "ESM-6",
             "A block index past the table's columns reads the last column, never memory beyond the row.",
             _VLLM,
             unreachable="the block table covers max_model_len",
+            outputs=("out_slot_mapping_ptr",),
         ),
         Clause(
             "ESM-7",
@@ -94,12 +97,14 @@ CONTRACT = Contract(
             "A negative next position is treated as past the limit and is never used as an index.",
             "contract: no unchecked number is an index",
             unreachable="positions count from 0",
+            outputs=("out_clamped_positions_ptr", "out_slot_mapping_ptr", "seq_lens_ptr"),
         ),
         Clause(
             "ESM-9",
             "Slots past 2^31 are exact.",
             "contract: slots are as wide as the output, 64 bits",
             unreachable="no KV cache has 2^31 slots yet",
+            outputs=("out_slot_mapping_ptr",),
         ),
         Clause(
             "ESM-10",

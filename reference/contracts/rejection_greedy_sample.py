@@ -78,34 +78,66 @@ CONTRACT = Contract(
     effect="a greedy request emits other tokens than the target's own",
     clauses=(
         Clause(
-            "RGS-1", "While all earlier draft tokens were accepted, a position receives the target's argmax.", _VLLM
+            "RGS-1",
+            "While all earlier draft tokens were accepted, a position receives the target's argmax.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("the last draft of a request",),
         ),
         Clause(
             "RGS-2",
             "The first draft token that differs from the argmax ends the request: its position receives the argmax, "
             "and later positions keep their value.",
             _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("behind the last token of a request",),
         ),
         Clause(
             "RGS-3",
             "The bonus token follows the last draft token if and only if all draft tokens were accepted.",
             _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("at bonus tokens",),
         ),
-        Clause("RGS-4", "A request without draft tokens receives its bonus token alone, at position 0.", _VLLM),
-        Clause("RGS-5", "The row of a request that is not greedy keeps its value.", _VLLM),
-        Clause("RGS-6", "When is_greedy is None, every request is greedy.", _VLLM),
+        Clause(
+            "RGS-4",
+            "A request without draft tokens receives its bonus token alone, at position 0.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("in requests without drafts",),
+        ),
+        Clause(
+            "RGS-5",
+            "The row of a request that is not greedy keeps its value.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("where is_greedy_ptr is false",),
+        ),
+        Clause(
+            "RGS-6",
+            "When is_greedy is None, every request is greedy.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+        ),
         Clause(
             "RGS-7",
             "A padding token, -1, is rejected like any other mismatch, and the argmax is emitted.",
             "vllm#46533",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RGS-8",
             "In synthetic mode a draft token is accepted exactly if u < rates[position], whatever the argmax; an "
             "accepted position receives the draft token, a rejected one the argmax.",
             f"{_VLLM}; vllm#41035",
+            outputs=("output_token_ids_ptr",),
         ),
-        Clause("RGS-9", "In synthetic mode a negative draft token is rejected and never emitted.", "vllm#46533"),
+        Clause(
+            "RGS-9",
+            "In synthetic mode a negative draft token is rejected and never emitted.",
+            "vllm#46533",
+            outputs=("output_token_ids_ptr",),
+        ),
         Clause(
             "RGS-10",
             "In synthetic mode u is compared in its own precision, never narrowed.",
@@ -119,6 +151,7 @@ CONTRACT = Contract(
             "In synthetic mode NaN as u or as rate rejects.",
             "IEEE 754 comparison",
             unreachable="rates are validated and torch draws no NaN",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RGS-12",

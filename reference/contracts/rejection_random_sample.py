@@ -83,21 +83,43 @@ CONTRACT = Contract(
             "A draft token is accepted exactly if q > 0 and p/q >= u, equality included, with p and q of its own "
             "row; the quotient is rounded to float32 at most.",
             f"{_PAPER}; {_VLLM}",
+            outputs=("output_token_ids_ptr",),
         ),
-        Clause("RRS-2", "Without draft probabilities q is 1 at the draft token.", f"{_PAPER}, one-hot q; {_VLLM}"),
+        Clause(
+            "RRS-2",
+            "Without draft probabilities q is 1 at the draft token.",
+            f"{_PAPER}, one-hot q; {_VLLM}",
+            outputs=("output_token_ids_ptr",),
+        ),
         Clause(
             "RRS-3",
             "The first rejected position receives its recovered token and ends the request; later positions keep "
             "their value.",
             _PAPER,
+            outputs=("output_token_ids_ptr",),
+            places=("behind the last token of a request",),
         ),
         Clause(
             "RRS-4",
             "The bonus token follows the last draft token if and only if all draft tokens were accepted.",
             _PAPER,
+            outputs=("output_token_ids_ptr",),
+            places=("at bonus tokens",),
         ),
-        Clause("RRS-5", "A request without draft tokens receives its bonus token alone, at position 0.", _VLLM),
-        Clause("RRS-6", "The row of a greedy request keeps its value.", _VLLM),
+        Clause(
+            "RRS-5",
+            "A request without draft tokens receives its bonus token alone, at position 0.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("in requests without drafts",),
+        ),
+        Clause(
+            "RRS-6",
+            "The row of a greedy request keeps its value.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+            places=("where is_greedy_ptr is true",),
+        ),
         Clause(
             "RRS-7",
             "A negative draft token is rejected in every mode and is never used as an index.",
@@ -107,24 +129,28 @@ CONTRACT = Contract(
             ),
             upstream={"vllm": "vllm#46533 guards the Triton kernel; the CPU kernel has no such guard"},
             effect="a request loses a token, or emits a wrong one",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RRS-8",
             "A draft token of vocab_size or above is rejected in every mode and is never used as an index.",
             "contract: no unchecked id is an index",
             unreachable="drafters share the target's vocabulary, or map their own into it",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RRS-9",
             "A draft token with q = 0 is rejected, even at u = 0.",
             _VLLM,
             unreachable="a drafter never samples a token of probability 0",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RRS-10",
             "NaN as p, q or u rejects.",
             "IEEE 754 comparison",
             unreachable="probabilities come from a softmax of finite logits; torch draws no NaN",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RRS-11",
@@ -139,6 +165,7 @@ CONTRACT = Contract(
             "In synthetic mode a draft token is accepted exactly if u < rates[position], whatever its probabilities; "
             "NaN rejects.",
             f"{_VLLM}; vllm#41035",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "RRS-13",

@@ -77,19 +77,32 @@ CONTRACT = Contract(
             "The token is the argmax over the vocabulary of max(p - q, 0) * inv_q, where p - q is a float32 "
             "difference and the product has the precision of inv_q.",
             f"{_PAPER}; exponential race; {_VLLM}",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "SRT-2",
             "Without draft probabilities the score is p * inv_q, with the draft token left out.",
             f"{_PAPER}, one-hot q; {_VLLM}",
+            outputs=("output_token_ids_ptr",),
         ),
-        Clause("SRT-3", "Of equal scores the lowest id wins.", _VLLM),
-        Clause("SRT-4", "All positions of a request share one row of noise, row b for request b.", _VLLM),
+        Clause(
+            "SRT-3",
+            "Of equal scores the lowest id wins.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+        ),
+        Clause(
+            "SRT-4",
+            "All positions of a request share one row of noise, row b for request b.",
+            _VLLM,
+            outputs=("output_token_ids_ptr",),
+        ),
         Clause(
             "SRT-5",
             "The token is at least 0 and below vocab_size, for every vocab_size and all contents of the rows; every "
             "such id can be the token.",
             "vllm#44744",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "SRT-6",
@@ -105,12 +118,14 @@ CONTRACT = Contract(
             "Without draft probabilities a draft token outside the vocabulary, such as -1, excludes nothing and is "
             "never used as an index.",
             f"vllm#46533; {_VLLM}",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "SRT-8",
             "An entry whose p or q is NaN never wins over a finite positive score, at any position.",
             "vllm#41834",
             unreachable="probabilities come from a softmax of finite logits",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause(
             "SRT-9",
@@ -119,6 +134,7 @@ CONTRACT = Contract(
             "vllm#41834; sglang#22643",
             rare="p <= q everywhere and a rejection in one row is a matter of float32 rounding",
             effect="a token of probability 0 can be emitted",
+            outputs=("output_token_ids_ptr",),
         ),
         Clause("SRT-10", "A request without draft tokens writes nothing; an empty batch is a no-op.", _VLLM),
         Clause(

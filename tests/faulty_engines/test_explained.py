@@ -60,6 +60,16 @@ def goes_on(**arguments: Any) -> None:
             row[1] = 1
 
 
+def without_last_draft(**arguments: Any) -> None:
+    """Leave the place of the last draft of each request as it is."""
+    output = arguments["output_token_ids_ptr"]
+    before = output.clone()
+    cpu.op(GREEDY)(**arguments)
+    counts = torch.diff(arguments["cu_num_draft_tokens_ptr"].long(), prepend=torch.zeros(1, dtype=torch.long))
+    rows = torch.arange(len(counts))[counts > 0]
+    output[rows, counts[rows] - 1] = before[rows, counts[rows] - 1]
+
+
 def draft_for_argmax(**arguments: Any) -> None:
     """Write the draft where it is rejected."""
     output = arguments["output_token_ids_ptr"]
@@ -116,6 +126,7 @@ FAULTS = [
         "uniform_probs_ptr had 8 bits behind the point",
     ),
     (RANDOM, lambda _: goes_on, "wrong only behind the last token of a request"),
+    (GREEDY, lambda _: without_last_draft, "wrong only at the last draft of a request"),
     (GREEDY, lambda _: draft_for_argmax, "the wrong values are those of draft_token_ids_ptr at their place"),
     (RECOVERED, lambda _: reversed_tokens, "the values of each request are in reverse order"),
     (RECOVERED, lambda _: noise_by_draft, "inv_q_ptr were read at the number of the draft"),
@@ -146,6 +157,39 @@ def test_a_misread_input_is_named(op: str, fault: Callable[[str], Callable[..., 
     message = message_of(op, fault(op))
     assert words in message
     assert message.endswith(")")
+
+
+def test_the_last_draft_of_a_request_is_named_where_it_is_the_first_wrong_element() -> None:
+    """That of the longest request alone is wrong, which may be by chance."""
+
+    def run(**arguments: Any) -> None:
+        output = arguments["output_token_ids_ptr"]
+        before = output[2, 4].clone()
+        cpu.op(GREEDY)(**arguments)
+        output[2, 4] = before
+
+    batch = random_batch(np.random.default_rng(3), (1, 2, 5, 3), 27, draft=True)
+    batch.argmax[3:8] = batch.draft_token_ids[3:8]
+    under_test = OpUnderTest(contracts.load(GREEDY), run)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(greedy_arguments(batch, is_greedy_ptr=None))
+    message = explained(caught.value.failure, under_test.compared).message
+    assert message.endswith("(the first wrong one is the last draft of a request of 5 drafts)")
+
+
+def test_wrong_elements_that_a_right_mask_marks_are_named() -> None:
+    name = "copy_and_expand_eagle_inputs"
+
+    def run(**arguments: Any) -> None:
+        cpu.op(name)(**arguments)
+        arguments["out_positions_ptr"][arguments["out_is_rejected_token_mask_ptr"]] += 7
+
+    call = make(name, 5, BatchShape(**every_op.MODES["plain"]))
+    under_test = OpUnderTest(contracts.load(name), run)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(call.values, shapes=call.shapes, compare=call.compare)
+    message = explained(caught.value.failure, under_test.compared).message
+    assert "(wrong only where out_is_rejected_token_mask_ptr is true" in message
 
 
 def test_a_wrong_value_of_no_kind_is_not_explained() -> None:

@@ -11,7 +11,8 @@ import pytest
 from verispec.cases.batches import random_batch
 from verispec.judge import Kind, Mismatch, OpUnderTest, explained
 from verispec.reference import contracts, cpu
-from verispec.report.causes import BY_CLAUSE, BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps
+from verispec.report.causes import BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps
+from verispec.report.reported_clause import BY_CLAUSE
 from verispec.report.separation import separation
 from verispec.report.text import facts
 from verispec.run.logs import LAST_CALL

@@ -77,3 +77,61 @@ def test_what_no_caller_can_reach_comes_after_what_one_may() -> None:
     records.append(failing(f"{op}:ENT-2:row=hole", "value", "is 3"))
     right = passing(*(f"{op}:ENT-1:k={k}" for k in range(9)))
     assert [cause.clause for cause in fold([*records, *right])] == ["ENT-2", "ENT-6"]
+
+
+def test_clauses_of_an_op_with_one_explanation_are_one_cause() -> None:
+    """It is that of the first clause, whichever fails most; large calls of every op have no explanation."""
+    said = f"wrong (all outputs are {AS_IF}uniform_probs were read at the request's first row)"
+    other = f"wrong (all outputs are {AS_IF}NO_DRAFT_PROBS were True)"
+    one = [failing(f"{OP}:RRS-{n}:k={k}", message=said, reach="always") for n, k in ((1, 1), (6, 1), (6, 2))]
+    large = [failing(f"{OP}:ANY-2:k={k}", message=said if k == 1 else "wrong", reach="always") for k in (1, 2, 3)]
+    old = [failing(f"{OP}:RRS-9:k=1", message=other), failing(f"{OP}:RRS-8:k=1")]
+    right = passing(*(f"{OP}:RRS-1:k={k}" for k in range(2, 19)))
+    causes = fold([*one, *large, *old, *right])
+    assert [c.clauses for c in causes] == [("ANY-2", "RRS-1", "RRS-6"), ("RRS-8",), ("RRS-9",)]
+    assert causes[0].clause == "RRS-1"
+
+
+def test_an_error_that_tells_its_fault_comes_before_others_of_its_op() -> None:
+    wrong = [failing(f"{OP}:RRS-7:k={k}", reach="padding") for k in range(4)]
+    telling = failing(f"{OP}:RRS-1:k=1", message=f"wrong (all outputs are {AS_IF}u were 1)", reach="always")
+    right = passing(*(f"{OP}:RRS-1:k={k}" for k in range(2, 19)))
+    assert [c.clause for c in fold([*wrong, telling, *right])] == ["RRS-1", "RRS-7"]
+    note = failing(f"{OP}:RRS-1:k=1", message=telling.message)
+    assert [c.clause for c in fold([*wrong, note, *right])] == ["RRS-7", "RRS-1"]
+
+
+def test_an_error_that_tells_its_fault_comes_before_others_of_its_parameter() -> None:
+    def cases(parameter: str) -> list[str]:
+        texts = [failing(f"e2e/parameters:GEN-19:parameter={parameter};k={k}", reach="always") for k in (1, 2)]
+        named = {"details": {FAULT: "of a bad word the last two tokens alone count"}}
+        sampler = "synthetic/whole_sampler_parameters:WS-17:parameter=bad words"
+        right = passing(*(f"{sampler};k={k}" for k in range(9)), *(f"e2e/parameters:GEN-19:k={k}" for k in range(9)))
+        return [c.clause for c in fold([*texts, failing(sampler, failure=named, reach="always"), *right])]
+
+    assert cases("bad words") == ["WS-17", "GEN-19"]
+    assert cases("min-p") == ["GEN-19", "WS-17"], "they may be two faults"
+
+
+def test_of_an_ops_errors_one_under_the_condition_of_most_clauses_comes_first() -> None:
+    """More cases fail with top-k, which few requests have."""
+    op = "sampler/verify_draft_logits"
+    plain = [failing(f"{op}:VDL-{n}:k=1", reach="every batch") for n in (1, 2, 4)]
+    limits = [failing(f"{op}:VDL-5:k={k}", reach="top-k") for k in range(9)]
+    right = passing(*(f"{op}:VDL-3:k={k}" for k in range(30)))
+    assert [c.clause for c in fold([*plain, *limits, *right])] == ["VDL-1", "VDL-2", "VDL-4", "VDL-5"]
+    assert [c.clause for c in fold([*plain[:2], *limits, *right])] == ["VDL-5", "VDL-1", "VDL-2"], "two may be special"
+
+
+def test_what_fails_at_an_equal_number_may_be_the_fault_of_the_numbers() -> None:
+    """The number is then another one, and no longer equal to the rate."""
+    op = "sampler/synthetic_rejection"
+    numbers = failing(f"{op}:ANY-13:number=small")
+    equal = failing(f"{op}:SYN-1:rate=equal", reach="synthetic mode")
+    right = passing(*(f"{op}:SYN-1:k={k}" for k in range(9)))
+    first, second = fold([equal, numbers, *right])
+    assert (first.clause, first.beside, second.beside) == ("SYN-1", ("ANY-13",), ())
+    assert "may be the fault of ANY-13, which this op fails too" in list(facts(first))
+    assert fold([equal, *right])[0].beside == ()
+    unequal = failing(f"{op}:SYN-1:rate=zero", reach="synthetic mode")
+    assert [c.beside for c in fold([equal, unequal, numbers, *right])] == [(), ("SYN-1",)]

@@ -45,6 +45,7 @@ def places(compared: ComparedCall) -> list[str]:
             found += list(_of_columns(rows.counts, wrong, must_change, alone=not found))
     elif axis == rows.axis and axis and len(hit) >= rows.counts.sum():
         found = list(_of_rows(compared.contract, inputs, rows, hit, written))
+    found += list(_of_masks(compared.expected, wrong, must_change | wrong.astype(bool)))
     return [text for _, text in sorted(found, key=lambda pair: pair[0])]
 
 
@@ -107,6 +108,13 @@ def _of_requests(contract: Contract, inputs: Mapping[str, Any], counts: Array, w
             break
 
 
+def _of_masks(expected: Mapping[str, Array], wrong: Array, written: Array) -> Shares:
+    """Yield the right masks, other outputs of the call, in which all wrong elements lie."""
+    for name, mask in expected.items():
+        if mask.dtype.kind == "b" and mask.shape == wrong.shape:
+            yield from _kind(f"where {name} is true", mask[written.astype(bool)], wrong[written.astype(bool)])
+
+
 def _of_rows(
     contract: Contract, inputs: Mapping[str, Any], rows: RowsByRequest, wrong: Array, written: Array
 ) -> Shares:
@@ -135,12 +143,15 @@ def _of_columns(counts: Array, wrong: Array, written: Array, alone: bool) -> Sha
         found.append((0.0, "wrong only behind the last token of a request"))
     if np.all(inside[wrong]):
         found += list(_kind("at bonus tokens", (column == counts[:, None])[inside], wrong[inside]))
+        found += list(_kind("at the last draft of a request", (column == counts[:, None] - 1)[inside], wrong[inside]))
         found += list(_from_on("place {} of a request on", column[inside], wrong[inside]))
     yield from found
     request, place = (int(i) for i in np.argwhere(wrong)[0])
-    if alone and not found and place == counts[request]:
-        drafts = "without drafts" if not place else f"of {place} draft{'s' * (place > 1)}"
-        yield 1.0, f"the first wrong one is the bonus token of a request {drafts}"
+    if alone and not found and counts[request] in (place, place + 1):
+        count = int(counts[request])
+        drafts = "without drafts" if not count else f"of {count} draft{'s' * (count > 1)}"
+        kind = "the bonus token" if place == count else "the last draft"
+        yield 1.0, f"the first wrong one is {kind} of a request {drafts}"
 
 
 def _kind(text: str, kind: Array, wrong: Array) -> Shares:

@@ -10,8 +10,8 @@ from verispec.cases.glosses import GLOSSES
 from verispec.reference import contracts
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import Cause
-from verispec.report.causes import BY_CLAUSE
 from verispec.report.certificate import BEST
+from verispec.report.reported_clause import BY_CLAUSE
 from verispec.report.verdict import RunSummary
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import AS_IF

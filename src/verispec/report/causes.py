@@ -8,8 +8,8 @@ The kind of a failure decides its group:
 - Another wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
   of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
 
-Groups that fail under the same single clause of an op merge, as do its crashes and hangs that share a clause. Notes of
-several ops merge if their clauses forbid the same kind of fault.
+Groups that fail under the same single clause of an op merge, as do its crashes and hangs that share a clause, and its
+wrong values that one mistake explains. Notes of several ops merge if their clauses forbid the same kind of fault.
 `separation` compares the parameters of failing and passing cases and names the difference (``dtype=float32``).
 """
 
@@ -19,30 +19,29 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
+from verispec.cases import CaseId
 from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
 from verispec.errors import without_remark
-from verispec.reference import contracts
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap
+from verispec.report.order import plain_cases, plain_first, rank, telling_first
+from verispec.report.reported_clause import (
+    BY_CLAUSE,
+    EXPLAINED,
+    clause_order,
+    main_explanation,
+    named_fault,
+    reported_clause,
+)
 from verispec.report.separation import common, separation
-from verispec.report.severity import SEVERITIES, keeps_text, severity_of
+from verispec.report.severity import severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, OF_RULE, SAVED, Record
+from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, NOT_WRITTEN, OF_RULE, SAVED, Record
 
 BY_OP = ("unwritten", "depends on stale memory", "imprecise", "crash", "timeout")
 """Kinds that are one fault per op, whatever the clause."""
-BY_CLAUSE = ("value", "relation broken")
-"""Kinds of wrong values; one fault may break several clauses."""
-HARM = (
-    ("crash", "timeout"),
-    ("outside", "input changed"),
-    (*BY_CLAUSE, "law", "unwritten", "overwritten", "depends on stale memory", "raised", "binding"),
-)
-"""Kinds by decreasing harm: a process crashes or hangs; foreign memory is written; tokens are wrong or a call raises;
-all else."""
 ENDED = ("crash", "timeout")
 """Kinds that end a process."""
 BY_OUTPUT = ("overwritten", "outside", "input changed")
@@ -50,8 +49,8 @@ BY_OUTPUT = ("overwritten", "outside", "input changed")
 BY_TEXT = ("raised", "binding")
 """Kinds that carry their own text; the same text under several ops is one fault."""
 
-EXPLAINED = (*BY_CLAUSE, "unwritten", "overwritten")
-"""Kinds whose message may name a mistake that gives exactly the engine's outputs."""
+NUMBERS = "ANY-13"
+"""The clause of every op on its random numbers."""
 QUICK = 1.0
 """Seconds of a case that anybody repeats without waiting; the command itself takes longer to start."""
 
@@ -68,7 +67,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     failing = [r for r in records if r.failed and not r.explained_by]
     whole = _wrong_throughout(records) | _wrong_alike(records)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
-    named = {(r.case.subject, _fault(r)) for r in failing}
+    named = {(r.case.subject, named_fault(r)) for r in failing}
     faults = {r.id: _settled(r, named) or _fault_of_clause(r, named) for r in failing}
     values = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE and not faults[r.id]}
     laws = {(r.case.subject, r.case.clause) for r in failing if r.kind == "law" and not faults[r.id]}
@@ -77,7 +76,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         unnamed = laws if record.kind == "law" else values
         groups[_key(record, whole, wrong, unnamed, faults[record.id])].append(record)
     causes = [_cause(group, records) for group in _joined(groups)]
-    ordered = sorted(causes, key=_rank)
+    ordered = sorted(causes, key=rank)
     reaches = _reaches(failing)
     ordered = [replace(cause, is_trigger=_is_trigger(cause, reaches)) for cause in ordered]
     consequences: dict[str, list[str]] = defaultdict(list)
@@ -88,7 +87,8 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
         replace(cause, consequences=tuple(consequences[cause.case]), beside=_beside(cause, ordered))
         for cause in ordered
     ]
-    return tuple(_told_apart(_telling_first(sorted(shared(complete), key=_rank))))
+    ranked = telling_first(sorted(shared(complete), key=rank))
+    return tuple(_told_apart(plain_first(ranked, plain_cases(failing))))
 
 
 def _reaches(failing: Sequence[Record]) -> dict[str, set[str]]:
@@ -117,12 +117,12 @@ def _without_rare_changes(records: Sequence[Record]) -> Iterator[Record]:
     fault explains nearly all cases.
     """
     wrong = Counter(r.case.subject for r in records if r.failed and r.kind in EXPLAINED)
-    changes = Counter((r.case.subject, _fault(r)) for r in records if r.failed and OF_RULE in _fault(r))
+    changes = Counter((r.case.subject, named_fault(r)) for r in records if r.failed and OF_RULE in named_fault(r))
     rare = {
         (op, change) for (op, change), count in changes.items() if 2 * count < wrong[op] or (count == 1 < wrong[op])
     }
     for record in records:
-        if (record.case.subject, _fault(record)) not in rare:
+        if (record.case.subject, named_fault(record)) not in rare:
             yield record
             continue
         text, remark = without_remark(record.message)
@@ -132,21 +132,6 @@ def _without_rare_changes(records: Sequence[Record]) -> Iterator[Record]:
         yield replace(record, failure={**record.failure, "message": message, "details": details})
 
 
-def _telling_first(causes: Sequence[Cause]) -> list[Cause]:
-    """Return the causes in their order, but for those of one clause, level, severity and harm.
-
-    Of these, the ones that name the fault or say where it shows take the first places.
-    """
-    ordered = list(causes)
-    alike: dict[tuple[str, str, str, int], list[int]] = defaultdict(list)
-    for place, cause in enumerate(causes):
-        alike[cause.clause, cause.level, cause.severity, _harm(cause.kind)].append(place)
-    for places in alike.values():
-        for place, cause in zip(places, sorted((causes[p] for p in places), key=lambda c: not c.tells), strict=True):
-            ordered[place] = cause
-    return ordered
-
-
 def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
     """Yield the causes; of those with one headline, each with the parameters of its case."""
     headlines = Counter(cause.headline for cause in causes)
@@ -154,42 +139,28 @@ def _told_apart(causes: Sequence[Cause]) -> Iterator[Cause]:
         yield replace(cause, twin=cause.case.split(":", 2)[-1]) if headlines[cause.headline] > 1 else cause
 
 
-def _rank(cause: Cause) -> tuple[bool, int, int, bool, bool, bool, int, str]:
-    """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for.
-
-    An op's own clause says more than one of every op, and comes before it. So does an op's before that of a sampler or
-    a generation, which may fail because of the op. What no caller can reach comes after what one may reach.
-    """
-    severity = SEVERITIES.index(cause.severity) if cause.severity else 0
-    explained = len(cause.cases) + len(cause.consequences)
-    is_general = cause.clause.startswith(EVERY_OP)
-    is_composed = not _ops().issuperset(cause.subjects)
-    is_out_of_reach = cause.level == "note" and bool(cause.unreachable)
-    harm = _harm(cause.kind)
-    return cause.level != "error", severity, harm, is_general, is_composed, is_out_of_reach, -explained, cause.case
-
-
-@cache
-def _ops() -> frozenset[str]:
-    composed = ("sampler", "generation", "serving")
-    return frozenset(name for name in contracts.names() if contracts.load(name).family not in composed)
-
-
-def _harm(kind: str) -> int:
-    """Return the rank of a kind of failure in `HARM`."""
-    return next((rank for rank, kinds in enumerate(HARM) if kind in kinds), len(HARM))
-
-
 def _beside(cause: Cause, causes: Sequence[Cause]) -> tuple[str, ...]:
     """Return the clauses of its own that the op of a note fails too, if the note has none of them.
 
-    Those on strides are no reason: what they break names its fault.
+    Those on strides are no reason: what they break names its fault. What fails where a random number equals its bound
+    alone may be the fault of `NUMBERS`, since another number is not equal.
     """
+    if _is_equality(cause):
+        same = [other for other in causes if set(other.subjects) == set(cause.subjects)]
+        return (NUMBERS,) if any(NUMBERS in other.clauses for other in same) else ()
     if cause.level == "error" or any(not clause.startswith(EVERY_OP) for clause in cause.clauses):
         return ()
     others = [other for other in causes if other is not cause and set(other.subjects) == set(cause.subjects)]
+    if NUMBERS in cause.clauses:
+        others = [other for other in others if not _is_equality(other)]
     own = {other.clause for other in others if other.fault != STRIDES and not other.clause.startswith(EVERY_OP)}
-    return tuple(sorted(own, key=_clause_order))
+    return tuple(sorted(own, key=clause_order))
+
+
+def _is_equality(cause: Cause) -> bool:
+    """Return True if all cases of a cause compare a random number with a bound that it equals, or nearly."""
+    params = [dict(CaseId.parse(case).params) for case in cause.cases]
+    return all(any(of.get(name) in ("equal", "next") for name in ("rate", "ratio", "u")) for of in params)
 
 
 def _explanation(record: Record, causes: Sequence[Cause]) -> Cause | None:
@@ -264,7 +235,7 @@ def _joined(groups: Mapping[tuple[str, ...], list[Record]]) -> list[list[Record]
     for key, group in groups.items():
         clauses = {(r.case.subject, r.case.clause) for r in group}
         joined[key if len(clauses) > 1 or key[0] in BY_TEXT else clauses.pop()] += group
-    return _ends_joined(list(joined.values()))
+    return _alike_joined(_ends_joined(list(joined.values())))
 
 
 def _ends_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
@@ -280,14 +251,50 @@ def _ends_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
     return joined
 
 
-def _fault(record: Record) -> str:
-    """Return the fault that a case names; empty if it names none."""
-    return str(record.failure.get("details", {}).get(FAULT, ""))
+def _alike_joined(groups: Sequence[list[Record]]) -> list[list[Record]]:
+    """Return the groups, with those of an op as one that have one main explanation, or one wrong output.
+
+    A wrong output counts where a clause that decides it fails, for clauses that decide others alone.
+    """
+    explained: dict[tuple[str, str], list[Record]] = {}
+    joined: list[list[Record]] = []
+    for group in groups:
+        said = main_explanation(group)
+        if not said or (group[0].case.subject, said) not in explained:
+            joined.append(list(group))
+            explained.update({(group[0].case.subject, said): joined[-1]} if said else {})
+        else:
+            explained[group[0].case.subject, said] += group
+    for group in joined:
+        wrong = _wrong_output(group)
+        deciding = [other for other in joined if other and other is not group and _decides(other, wrong)]
+        if len(deciding) == 1 and _decides_others(group, wrong):
+            deciding[0].extend(group)
+            group.clear()
+    return [group for group in joined if group]
+
+
+def _wrong_output(group: Sequence[Record]) -> tuple[str, str]:
+    """Return the op and the output that is wrong in all cases of a group of wrong values; empty if there is none."""
+    found = {(r.case.subject, str(r.failure.get("output", ""))) for r in group}
+    return found.pop() if len(found) == 1 and all(r.kind in EXPLAINED for r in group) else ("", "")
+
+
+def _decides(group: Sequence[Record], wrong: tuple[str, str]) -> bool:
+    """Return True if a group has the wrong output, and its clauses decide it before any other."""
+    clauses = [clause_of(name) for name in {r.case.clause for r in group}]
+    return wrong != ("", "") and _wrong_output(group) == wrong and all(c and wrong[1] in c.outputs[:1] for c in clauses)
+
+
+def _decides_others(group: Sequence[Record], wrong: tuple[str, str]) -> bool:
+    """Return True if the clauses of a group decide outputs, but not the wrong one."""
+    clauses = [clause_of(name) for name in {r.case.clause for r in group}]
+    return all(c and c.outputs and wrong[1] not in c.outputs for c in clauses)
 
 
 def _settled(record: Record, named: set[tuple[str, str]]) -> str:
     """Return the fault that a case names; of several, the one that another case of the op names alone."""
-    fault = _fault(record)
+    fault = named_fault(record)
     alone = [each for each in fault.split(ALTERNATIVELY) if (record.case.subject, each) in named]
     return alone[0] if len(alone) == 1 else fault
 
@@ -321,24 +328,30 @@ def _key(
         return ("value", case.subject)  # a wrong value may equal the old one by chance
     if fault and (case.subject, case.clause) not in unnamed:
         return ("fault", case.subject, fault)
-    if kind in BY_OP and kind != "crash":
-        return (kind, case.subject)
+    if (kind in BY_OP and kind != "crash") or _begins_unwritten(record):
+        return ("unwritten" if _begins_unwritten(record) else kind, case.subject)
     if kind in BY_OUTPUT:
         return (kind, case.subject, str(record.failure.get("output", "")))
     return ("value" if kind in (*BY_CLAUSE, "crash") else kind, case.subject, case.clause)
 
 
+def _begins_unwritten(record: Record) -> bool:
+    """Return True if the first of several wrong elements was not written: the others follow from it."""
+    examples = record.failure.get("examples") or [{}]
+    return record.kind == "value" and examples[0].get("got") == NOT_WRITTEN
+
+
 def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
     subjects = {r.case.subject for r in group}
-    clauses = tuple(sorted({r.case.clause for r in group}, key=_clause_order))
+    clauses = tuple(sorted({r.case.clause for r in group}, key=clause_order))
     judged = [r for r in records if r.case.subject in subjects and r.case.clause in clauses]
     kind = Counter(r.kind for r in group).most_common(1)[0][0]
-    clause = _clause_of(group, judged, kind)
+    clause = reported_clause(group, judged, kind)
     reached = [r for r in group if r.reach]
     of_clause = [r for r in group if r.case.clause == clause]
     wanted = [r for r in of_clause if r.kind == kind] or of_clause
     wanted = [r for r in wanted if r.reach] or wanted
-    wanted = [r for r in wanted if _fault(r)] or wanted
+    wanted = [r for r in wanted if named_fault(r)] or wanted
     wanted = _of_one_fault(wanted)
     wanted = _apart([r for r in records if r.case.subject in subjects], group, wanted) or wanted
     headline = _headline(wanted)
@@ -361,7 +374,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         rule=rule_of(next(r for r in group if r.case.clause == clause)),
         source=norm.source if norm else "",
         fault=norm.fault if norm else "",
-        named=_fault(headline),
+        named=named_fault(headline),
         located=bool(headline.failure.get("details", {}).get(LOCATED)),
         crashes=sum(r.outcome == "crash" for r in group) if kind != "crash" else 0,
         hangs=sum(r.outcome == "timeout" for r in group) if kind != "timeout" else 0,
@@ -393,17 +406,17 @@ def _headline(wanted: Sequence[Record]) -> Record:
 
 def _of_one_fault(wanted: Sequence[Record]) -> list[Record]:
     """Return the cases that name one fault alone, if it is the same and all others name it or another one."""
-    alone = {fault for r in wanted if (fault := _fault(r)) and ALTERNATIVELY not in fault}
-    if len(alone) != 1 or not all(alone & set(_fault(r).split(ALTERNATIVELY)) for r in wanted):
+    alone = {fault for r in wanted if (fault := named_fault(r)) and ALTERNATIVELY not in fault}
+    if len(alone) != 1 or not all(alone & set(named_fault(r).split(ALTERNATIVELY)) for r in wanted):
         return list(wanted)
-    return [r for r in wanted if _fault(r) in alone]
+    return [r for r in wanted if named_fault(r) in alone]
 
 
 def _explanation_in(record: Record) -> str:
     """Return the fault that a case with wrong outputs names, or its mistakes; empty if it tells neither."""
     if record.kind == "law":
-        return _fault(record)
-    return (_fault(record) or record.message.partition(AS_IF)[2]) if record.kind in EXPLAINED else ""
+        return named_fault(record)
+    return (named_fault(record) or record.message.partition(AS_IF)[2]) if record.kind in EXPLAINED else ""
 
 
 def _apart(records: Sequence[Record], group: Sequence[Record], wanted: Sequence[Record]) -> list[Record]:
@@ -432,53 +445,6 @@ def _where_of_clause(clause: str, group: Sequence[Record], judged: Sequence[Reco
     """Return the text of `_where` for the cases of one clause, with its id; for a group that has none as a whole."""
     found = _where(*([r for r in records if r.case.clause == clause] for records in (group, judged)))
     return found and f"{clause} {found}"
-
-
-def _clause_of(group: Sequence[Record], judged: Sequence[Record], kind: str) -> str:
-    """Return the clause that a cause is reported under.
-
-    Prefer the clause that forbids this kind of failure and, if one op fails, its own clauses to those of every op. A
-    clause without a failure of this kind does not stand for one that has some. One that leaves every text as it is does
-    not stand for one on texts. Then prefer the clause that the listed mistake of most cases breaks. If nearly every
-    case fails, take the first and most basic clause, of those that decide the wrong output if there is one. Otherwise
-    take the clause with the highest failure rate; of equals one that decides the wrong output, and the one with the
-    fewest cases.
-    """
-    cases = Counter(r.case.clause for r in judged)
-    is_one_op = len({r.case.subject for r in group}) == 1
-    own = [r for r in group if is_one_op and not r.case.clause.startswith(EVERY_OP)] or group
-    own = [r for r in own if r.kind == kind] or own
-    failing = Counter(r.case.clause for r in [r for r in own if not keeps_text(r)] or own)
-    speaking = [c for c in failing if _forbids(c) == kind]
-    if not speaking and (named := _of_mistake(failing, own)):
-        return min(named, key=_clause_order)
-    deciding = _deciding(failing, own)
-    if speaking or 2 * len(group) > len(judged):
-        return min(speaking or deciding or failing, key=_clause_order)
-    return min(failing, key=lambda c: (-failing[c] / cases[c], c not in deciding, cases[c], _clause_order(c)))
-
-
-def _deciding(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
-    """Return those of `clauses` that decide the output that is wrong in most cases of a group."""
-    ((output, _),) = Counter(str(r.failure.get("output", "")) for r in group).most_common(1)
-    return [name for name in clauses if (clause := clause_of(name)) and output in clause.outputs]
-
-
-def _of_mistake(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
-    """Return those of `clauses` that are broken by a listed mistake which at least half of a group name."""
-    mistakes = Counter(each for r in group for each in _fault(r).split(ALTERNATIVELY))
-    main = {mistake for mistake, count in mistakes.items() if 2 * count >= len(group)}
-    return [name for name in clauses if (clause := clause_of(name)) and main & set(clause.mistakes)]
-
-
-def _forbids(name: str) -> str:
-    clause = clause_of(name)
-    return clause.forbids if clause else ""
-
-
-def _clause_order(clause: str) -> tuple[str, int]:
-    prefix, _, number = clause.partition("-")
-    return prefix, int(number)
 
 
 def _size(record: Record) -> tuple[int, int]:

@@ -22,6 +22,8 @@ OF_RULE = " of the oracle's "
 """Words in a mistake that is a change of the op's rule, found by trying."""
 ALTERNATIVELY = ", or "
 """Words between faults, or mistakes, that explain a failure equally well."""
+NOT_WRITTEN = "not written"
+"""Value of an element in a failure's examples that still holds the harness's mark."""
 UNDECIDED = ("unsupported", "inconclusive", "error")
 """Nothing is known of the engine: it rejected the case, there is not enough evidence, or the test broke."""
 KNOWN = ("pass", "xfail", "xpass", *FAILING, *UNDECIDED)
