@@ -8,7 +8,7 @@ The kind of a failure decides its group:
 - Another wrong value breaks one clause and is one fault per clause. It is one fault of the op if most
   of its cases fail. It is one too if all failing clauses fail for the same values of one parameter.
 
-Groups that fail under the same single clause of an op merge, as do its crashes and hangs that share a clause, and its
+Groups that fail under the same single clause of an op merge. So do its crashes and hangs that share a clause, and its
 wrong values that one mistake explains. Notes of several ops merge if their clauses forbid the same kind of fault.
 `separation` compares the parameters of failing and passing cases and names the difference (``dtype=float32``).
 """
