@@ -112,7 +112,7 @@ def test_an_unknown_token_of_any_sample_is_named(token: int) -> None:
 
     generator = GuardedGenerator(cast(Any, Emitting()), 8)
     with pytest.raises(Mismatch, match=f"request 0 emitted {token} at position 1; there are 8 tokens"):
-        generator.generate([])
+        generator.generate([GenerationRequest((1,), n=2)])
     assert not generator.broken
 
 

@@ -174,11 +174,11 @@ def test_every_clause_of_the_suite_has_a_fault() -> None:
     assert {caught.clause for caught in CAUGHT} == clauses
 
 
-def test_a_sampler_without_processors_is_unsupported() -> None:
+def test_a_sampler_without_processors_offers_none() -> None:
     class Plain:
         def __call__(self, batch: SamplerBatch) -> list[list[int]]:
             return WholeFlatSampler()(batch)
 
     with pytest.raises(Exception, match="process_and_verify") as found:
         judge(CAUGHT[0], Plain(), "present")
-    assert type(found.value).__name__ == "UnsupportedCall"
+    assert type(found.value).__name__ == "NotOffered"
