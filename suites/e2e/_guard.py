@@ -48,7 +48,7 @@ class GuardedGenerator:
         """Requests of the last call, for `verispec.saved_calls`."""
 
     def generate(self, requests: Sequence[GenerationRequest], on_emit: OnEmit | None = None) -> list[GenerationResult]:
-        """Generate with copies of `requests`; check the copies, the number of results and the tokens that callers hear."""
+        """Generate with copies of `requests`; check these, the number of results and the tokens that callers hear."""
         given = list(map(copied_request, requests))
         self.requests = tuple(requests)
         told: dict[int, list[int]] = {}
