@@ -102,6 +102,13 @@ def _parsed(path: Path) -> dict[str, Any]:
         ) from error
 
 
+def wrong_value(path: Path, where: str, reason: str) -> VerispecError:
+    """Return the error V-CONFIG for a value at the place `where` that its option does not take."""
+    return VerispecError(
+        "V-CONFIG", f"{where}: {reason}", where=str(path), hint="write a value as the command line takes it"
+    )
+
+
 def _unknown(path: Path, where: str, kind: str, name: str, known: Sequence[str]) -> VerispecError:
     near = difflib.get_close_matches(name, known, n=3)
     return VerispecError(

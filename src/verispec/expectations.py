@@ -58,9 +58,9 @@ def load(path: Path) -> tuple[Expectation, ...]:
         with path.open("rb") as file:
             document = tomllib.load(file)
     except OSError as error:
-        raise _wrong(path, "cannot read the known-failures file", error.strerror or str(error)) from error
+        raise _wrong(path, "cannot read the known-failures file", cause=error.strerror or str(error)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise _wrong(path, "the known-failures file is not TOML", str(error)) from error
+        raise _wrong(path, "the known-failures file is not TOML", cause=str(error)) from error
     if unknown := sorted(set(document) - {"expect"}):
         raise _wrong(path, f"unknown key {unknown[0]!r}", "expected only [[expect]] entries")
     entries = document.get("expect", [])
@@ -79,17 +79,17 @@ def require_proposal(path: Path, current: Path | None) -> None:
         try:
             known = not set(tomllib.loads(path.read_text(encoding="utf-8"))) - {"expect"}
         except (OSError, ValueError) as error:
-            raise _wrong(path, "the file exists and is not a file of known failures", str(error)) from error
+            raise _wrong(path, "the file exists and is not a file of known failures", cause=str(error)) from error
         if not known:
             raise _wrong(
-                path, "the file exists and is not a file of known failures", "it has other keys than [[expect]]"
+                path, "the file exists and is not a file of known failures", cause="it has other keys than [[expect]]"
             )
 
 
 def _entry(path: Path, number: int, entry: Any) -> Expectation:
     where = f"entry {number}"
     if not isinstance(entry, dict):
-        raise _wrong(path, f"{where}: expected a table, got {entry!r}", "")
+        raise _wrong(path, f"{where}: expected a table, got {entry!r}")
     if unknown := sorted(set(entry) - set(_FIELDS)):
         raise _wrong(path, f"{where}: unknown key {unknown[0]!r}", f"expected {', '.join(_FIELDS)}")
     for name, required in _FIELDS.items():
@@ -113,8 +113,9 @@ def _why(name: str) -> str:
     }[name]
 
 
-def _wrong(path: Path, message: str, hint: str) -> VerispecError:
-    return VerispecError("V-EXPECT", message, where=str(path), hint=hint)
+def _wrong(path: Path, message: str, hint: str = "", *, cause: str = "") -> VerispecError:
+    hint = hint or "docs/reference/expectations.md describes the file"
+    return VerispecError("V-EXPECT", message, where=str(path), cause=cause, hint=hint)
 
 
 def apply(entries: Sequence[Expectation], record: Record) -> Record:

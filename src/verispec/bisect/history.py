@@ -63,7 +63,8 @@ class History(Protocol):
         """Return the merge bases of `good` and `bad` if `good` did not come before `bad`; else nothing.
 
         Raises:
-            VerispecError: V-BIS-SWAPPED if `bad` came before `good`, V-BIS-UNRELATED if the two have nothing in common.
+            VerispecError: V-BIS-SWAPPED if `bad` came before `good`, V-BIS-SAME if they are one, V-BIS-UNRELATED if the
+                two have nothing in common.
         """
         ...
 
@@ -203,7 +204,14 @@ class ReleaseHistory:
 
 
 def swapped(good: str, bad: str) -> VerispecError:
-    """Return the error for a `bad` that is not newer than `good`."""
+    """Return the error for a `bad` that is not newer than `good`: V-BIS-SAME for the same one, else V-BIS-SWAPPED."""
+    if good == bad:
+        return VerispecError(
+            "V-BIS-SAME",
+            f"good and bad are the same revision or release, {good}",
+            where="--good, --bad",
+            hint="--good names an older one without the fault, --bad a newer one that has it",
+        )
     return VerispecError(
         "V-BIS-SWAPPED",
         f"bad ({bad}) is not newer than good ({good})",

@@ -89,7 +89,14 @@ def _configured(name: str, command: Any, paths: set[str]) -> dict[str, Any]:
         for param in command.params
         if param.param_type_name == "option" and param.name != "help"
     ]
-    return config.defaults(found, name, list(COMMANDS), options)
+    values = config.defaults(found, name, list(COMMANDS), options)
+    for param in command.params:
+        if param.name in values:
+            try:
+                param.process_value(typer.Context(command), values[param.name])
+            except typer.BadParameter as error:
+                raise config.wrong_value(found[0], f"[{name}] {param.name}", error.message) from error
+    return values
 
 
 def _paths(module: Any) -> set[str]:

@@ -29,6 +29,7 @@ def unpack(source: str) -> Path:
     Raises:
         VerispecError: V-SRC-NOT-FOUND, V-SRC-UNREADABLE, V-GIT-*, V-IDX-*, V-CACHE-WRITE.
     """
+    require_source(source)
     path = Path(source).expanduser()
     if path.is_dir():
         return path.resolve()
@@ -39,15 +40,24 @@ def unpack(source: str) -> Path:
         from verispec.static.sources.releases import fetch, parse_release
 
         release = parse_release(source)
-        if release is None:
-            raise VerispecError(
-                "V-SRC-NOT-FOUND",
-                "no such folder, revision, archive or release",
-                where=source,
-                hint="after the @ give a folder, folder#REV, an sdist or wheel, or name==version",
-            )
+        assert release is not None
         path = fetch(release)
     return _archive(path)
+
+
+def require_source(source: str) -> None:
+    """Raise VerispecError V-SRC-NOT-FOUND if `source` names nothing that is here or that an index could have."""
+    from verispec.static.sources.releases import parse_release
+
+    folder, hash_sign, _ = source.rpartition("#")
+    is_revision = hash_sign and Path(folder or ".").expanduser().is_dir()
+    if not is_revision and not Path(source).expanduser().exists() and parse_release(source) is None:
+        raise VerispecError(
+            "V-SRC-NOT-FOUND",
+            "no such folder, revision, archive or release",
+            where=source,
+            hint="after the @ give a folder, folder#REV, an sdist or wheel, or name==version",
+        )
 
 
 # Python before 3.11.4 has no filters. The files are imported next, so that their author is trusted in any case.

@@ -210,6 +210,22 @@ def require_known(name: str) -> None:
         raise unknown(name)
 
 
+def require_place(name: str) -> None:
+    """Raise an error if the engine `name` has an address that cannot be used, or a SOURCE that is not there.
+
+    Raises:
+        VerispecError: V-HTTP-URL or V-SRC-NOT-FOUND.
+    """
+    if is_address(name):
+        from verispec.engines.adapters.http.address import Address
+
+        Address.parse(name)
+    elif source := name.partition("@")[2]:
+        from verispec.engines.checkout import require_source
+
+        require_source(source)
+
+
 def _import_path(name: str) -> str:
     """Return ``module:attr[@SOURCE]`` for a name that leads to one; "" for any other."""
     kind, at, source = name.partition("@")

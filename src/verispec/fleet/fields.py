@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ def wrong(path: Path, message: str, *, cause: str = "", hint: str = "") -> Veris
 
 
 class Table:
-    """One table of the file; remembers which keys were asked for.
+    """One table of the file.
 
     Args:
         path: path of the file.
@@ -41,7 +41,6 @@ class Table:
         if not isinstance(values, Mapping):
             raise wrong(path, f"{where}: expected a table, got {values!r}")
         self.values: Mapping[str, Any] = values
-        self._asked: dict[str, None] = {}
 
     @property
     def name(self) -> str:
@@ -140,19 +139,26 @@ class Table:
             raise wrong(self.path, f"{key}: expected [[{key}]], with two pairs of brackets, got {value!r:.80}")
         return [Table(self.path, f"[[{key}]] {number}", entry) for number, entry in enumerate(value, 1)]
 
-    def require_no_others(self) -> None:
-        """Raise VerispecError V-FLEET-FILE if the table has an unknown key."""
+    def read(self, key: str, reader: Callable[[str], Any], text: str) -> Any:
+        """Return `reader(text)` for a value of `key`; its error becomes V-FLEET-FILE with the place."""
+        try:
+            return reader(text)
+        except VerispecError as error:
+            said = error.diagnostic
+            raise wrong(self.path, f"{self._place(key)}: {said.message}", cause=said.cause, hint=said.hint) from error
+
+    def require_only(self, known: Sequence[str]) -> None:
+        """Raise VerispecError V-FLEET-FILE if the table has another key than those of `known`."""
         for key in self.values:
-            if key not in self._asked:
-                near = difflib.get_close_matches(key, self._asked, n=1)
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
                 raise wrong(
                     self.path,
                     f"{self._place(key)}: there is no such key",
-                    hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(self._asked)}",
+                    hint=f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}",
                 )
 
     def _get(self, key: str, default: Any) -> Any:
-        self._asked[key] = None
         return self.values.get(key, default)
 
     def _place(self, key: str) -> str:

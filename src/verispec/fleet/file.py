@@ -48,6 +48,16 @@ MEMORY = 2 << 30
 """Bytes that a piece reserves where the file does not say: above what the sampler suites need, below small machines."""
 
 
+_PLAN_KEYS = ("suites", "only", "seed", "budget", "timeout", "start_timeout", "close_timeout", "smoke")
+_TOP_KEYS = ("engine", "platform", "environment", "piece", *_PLAN_KEYS)
+_ENGINE_KEYS = (
+    *("name", "label", "releases", "environment", "platforms", "at_once", "expect", "min_judged"),
+    *_PLAN_KEYS,
+)
+_PLATFORM_KEYS = ("name", "device", "cores", "memory", "gpus", "resources", "variables", "runtime_env")
+_RECIPE_KEYS = ("python", "requirements", "without_dependencies", "installer", "options", "extras")
+
+
 @dataclass(frozen=True, slots=True)
 class _Engine:
     """One ``[[engine]]``: the same engine in one or more releases."""
@@ -79,7 +89,7 @@ def load(path: Path) -> FleetPlan:
     """Return the plan in the file `path`.
 
     Raises:
-        VerispecError: V-FLEET-FILE with the place, the expected and the found value; V-RUN-SUITE,
+        VerispecError: V-FLEET-FILE with the place, the expected and the found value;
             V-ENG-UNKNOWN, V-EXPECT and errors of the package index for names in the file.
     """
     try:
@@ -89,6 +99,7 @@ def load(path: Path) -> FleetPlan:
     except ValueError as error:
         raise wrong(path, "the fleet is not TOML", cause=str(error)) from error
     top = Table(path, "", document)
+    top.require_only(_TOP_KEYS)
     recipes = {
         name: _recipe(Table(path, f"[environment.{name}]", entry))
         for name, entry in top.table("environment").values.items()
@@ -99,7 +110,6 @@ def load(path: Path) -> FleetPlan:
     common.setdefault("seed", seed_of_today())
     piece = top.whole("piece", PIECE, minimum=1)
     engines = [_engine(table, recipes, platforms) for table in top.tables("engine")]
-    top.require_no_others()
     if not engines:
         raise wrong(path, "there is no [[engine]]", hint='add [[engine]] with name = "reference"')
     cells = tuple(
@@ -112,6 +122,7 @@ def load(path: Path) -> FleetPlan:
 
 
 def _engine(table: Table, recipes: Mapping[str, Environment], platforms: list[_Platform]) -> _Engine:
+    table.require_only(_ENGINE_KEYS)
     name = table.text("name")
     require_known(name)
     releases = tuple(expanded(text, table) for text in table.texts("releases"))
@@ -124,9 +135,15 @@ def _engine(table: Table, recipes: Mapping[str, Environment], platforms: list[_P
             f"{table.where}: releases need an environment that is made",
             hint="name one, with requirements or without_dependencies that hold {release}",
         )
-    known = [platform.name for platform in platforms]
-    chosen = table.texts("platforms") or tuple(known)
-    if unknown := [name for name in chosen if name not in known]:
+    known = [platform.name for platform in platforms if platform.name]
+    chosen = table.texts("platforms") or tuple(platform.name for platform in platforms)
+    if table.texts("platforms") and not known:
+        raise wrong(
+            table.path,
+            f"{table.where} platforms: the file has no [[platform]]",
+            hint=f'add [[platform]] with name = "{chosen[0]}", or omit platforms',
+        )
+    if unknown := [name for name in chosen if name and name not in known]:
         raise table.wrong("platforms", f"platforms of this file ({', '.join(known)})", got=unknown[0])
     expect = table.text("expect", "")
     if expect:
@@ -134,7 +151,7 @@ def _engine(table: Table, recipes: Mapping[str, Environment], platforms: list[_P
         expectations.load(Path(expect))
     min_judged = table.text("min_judged", CLAIMED)
     parse_floor(min_judged)
-    made = _Engine(
+    return _Engine(
         name,
         table.text("label", name),
         tuple(itertools.chain.from_iterable(releases)),
@@ -145,12 +162,11 @@ def _engine(table: Table, recipes: Mapping[str, Environment], platforms: list[_P
         min_judged,
         _plan_fields(table),
     )
-    table.require_no_others()
-    return made
 
 
 def _platform(table: Table) -> _Platform:
-    made = _Platform(
+    table.require_only(_PLATFORM_KEYS)
+    return _Platform(
         table.text("name"),
         table.choice("device", ("cpu", "cuda")),
         Resources(
@@ -162,11 +178,10 @@ def _platform(table: Table) -> _Platform:
         table.strings("variables"),
         table.table("runtime_env").values,
     )
-    table.require_no_others()
-    return made
 
 
 def _recipe(table: Table) -> Environment:
+    table.require_only(_RECIPE_KEYS)
     python = table.text("python", "")
     if python:
         # Not resolved: the link in an environment is what makes an interpreter belong to it.
@@ -179,7 +194,6 @@ def _recipe(table: Table) -> Environment:
     installer = table.choice("installer", ("uv", "pip")) or "pip"
     options = table.texts("options")
     extras = table.texts("extras") if "extras" in table.values else ("judge",)
-    table.require_no_others()
     if python and (lines["requirements"] or lines["without_dependencies"]):
         raise wrong(
             table.path,
@@ -192,7 +206,7 @@ def _recipe(table: Table) -> Environment:
 def _plan_fields(table: Table) -> dict[str, Any]:
     """Return the fields of a plan that a table sets."""
     fields: dict[str, Any] = {
-        "suites": tuple(map(named_suite, table.texts("suites"))),
+        "suites": tuple(table.read("suites", named_suite, each) for each in table.texts("suites")),
         "only": table.texts("only"),
         "seed": table.whole("seed", None),
         "budget": table.text("budget", ""),
@@ -202,7 +216,7 @@ def _plan_fields(table: Table) -> dict[str, Any]:
         "smoke": table.flag("smoke"),
     }
     if fields["budget"]:
-        require_budget(fields["budget"])
+        table.read("budget", require_budget, fields["budget"])
     return {name: value for name, value in fields.items() if value or (name == "seed" and value is not None)}
 
 

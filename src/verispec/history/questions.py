@@ -111,7 +111,7 @@ def ask(store: Store, *, engine: str = "", case: str = "", since: datetime | Non
     if not runs:
         raise VerispecError(
             "V-HIST-EMPTY",
-            "the history has no run that matches",
+            "there is no such folder" if store.is_missing() else "the history has no run that matches",
             where=store.place,
             hint="add runs: verispec history FOLDER --add 'runs/*.jsonl'",
             exit_code=exits.CANNOT_TELL,

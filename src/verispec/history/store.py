@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -55,10 +56,18 @@ class Store:
         place: a folder, or a URL of a file system that fsspec knows (``s3://``, ``gs://``, ``memory://``).
 
     Raises:
-        VerispecError: V-HIST-PACKAGE, duckdb or fsspec is not installed; V-HIST-PLACE, the place cannot be read.
+        VerispecError: V-HIST-PACKAGE, duckdb or fsspec is not installed; V-HIST-PLACE, the place cannot be read
+            or is a file.
     """
 
     def __init__(self, place: str) -> None:
+        if "://" not in place and Path(place).is_file():
+            raise VerispecError(
+                "V-HIST-PLACE",
+                "this is a file, and a history is a folder",
+                where=place,
+                hint=f"verispec history FOLDER --add {place}",
+            )
         self.place = place.rstrip("/")
         self.database = _connect()
         self._use(self.place)
@@ -117,10 +126,12 @@ class Store:
         with _reading(self.place):
             return int(self._rows("SELECT count(*) FROM glob(?)", [self.files])[0][0])
 
+    def is_missing(self) -> bool:
+        """Return True if the place is a folder of this machine that does not exist."""
+        return "://" not in self.place and not Path(self.place).exists()
+
     def _write(self) -> None:
         if "://" not in self.place:
-            from pathlib import Path
-
             with _reading(self.place):
                 Path(self.place).mkdir(parents=True, exist_ok=True)
         # DuckDB writes to a temporary name and renames: a cut-off write leaves no file that matches.

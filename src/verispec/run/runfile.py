@@ -264,6 +264,8 @@ def read(path: Path) -> Run:
         ) from error
     parsed = [_parse(line, number, last=number == len(lines), path=path) for number, line in enumerate(lines, 1)]
     found = [(number, line) for number, line in enumerate(parsed, 1) if line]
+    if not found and any(line.strip() for line in lines):
+        raise _damaged(path, "its first line, the header, is cut off: its run ended before any case had")
     if not found:
         raise _damaged(path, "the results file is empty: its run ended before the engine had started")
     header = found[0][1]

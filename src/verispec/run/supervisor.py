@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from verispec import exits
-from verispec.engines.registry import require_known
+from verispec.engines.registry import require_known, require_place
 from verispec.errors import VerispecError, portable
 from verispec.run.case_queue import CaseQueue
 from verispec.run.events import (
@@ -139,6 +139,7 @@ class Supervisor:
 
     def __iter__(self) -> Iterator[RunEvent]:
         require_known(self._plan.engine)
+        require_place(self._plan.engine)
         with self._server():
             for event in self._collect():
                 yield event
@@ -154,6 +155,7 @@ class Supervisor:
     def trials(self) -> Iterator[Callable[[], dict[str, Any]]]:
         """Yield a function that runs the plan's one case in a new worker, each time, and returns its record."""
         require_known(self._plan.engine)
+        require_place(self._plan.engine)
 
         def judge() -> dict[str, Any]:
             self._waiting = dict.fromkeys(selected)

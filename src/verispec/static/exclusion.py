@@ -22,17 +22,18 @@ class PartialTree:
         """Diagnostics of the included files, and one per pattern that matches no file."""
         problems = [problem for problem in self.tree.diagnostics if not self._excludes_all(problem.where)]
         paths = [file.path for file in self.tree.files()]
-        for pattern in self.patterns:
-            if not any(matches(path, pattern) for path in paths) and len(problems) == len(list(self.tree.diagnostics)):
-                problems.append(
-                    Diagnostic(
-                        "V-EXCLUDE-UNUSED",
-                        "--exclude matches no file",
-                        pattern,
-                        hint="patterns match paths relative to the tree: 3rdparty, src/*/vendor, *.generated.py",
-                    )
-                )
-        return tuple(problems)
+        unread = [path for problem in self.tree.diagnostics for path in problem.where.split(", ")]
+        unused = [
+            Diagnostic(
+                "V-EXCLUDE-UNUSED",
+                "--exclude matches no file",
+                pattern,
+                hint="patterns match paths relative to the tree: 3rdparty, src/*/vendor, *.generated.py",
+            )
+            for pattern in self.patterns
+            if not any(matches(path, pattern) for path in [*paths, *unread])
+        ]
+        return (*problems, *unused)
 
     def describe(self) -> str:
         """Return the description of the whole tree."""

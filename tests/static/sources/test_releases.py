@@ -173,6 +173,13 @@ def test_a_release_that_is_not_there_names_its_neighbours(index: Index) -> None:
     assert caught.value.exit_code == exits.USAGE
 
 
+def test_a_release_above_all_others_names_the_newest(index: Index) -> None:
+    index.add_json([index.add_file(f"toy-0.{minor}.tar.gz", sdist()) for minor in range(1, 9)])
+    with pytest.raises(VerispecError, match="V-IDX-NO-RELEASE") as caught:
+        open_tree("toy==99.0")
+    assert caught.value.diagnostic.hint == "known releases are 0.4, 0.5, 0.6, 0.7, 0.8"
+
+
 def test_a_project_that_is_not_there_is_said(index: Index) -> None:
     with pytest.raises(VerispecError, match="V-IDX-NO-PROJECT") as caught:
         open_tree("nothing==1.0")

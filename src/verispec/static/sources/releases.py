@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import hmac
 from collections.abc import Iterable
@@ -128,16 +129,17 @@ def _best(release: Release, links: Iterable[Link]) -> Link:
     fitting = [link for link in links if link.version == release.version]
     if fitting:
         return min(fitting, key=lambda link: (link.is_wheel, "-any.whl" not in link.filename, link.filename))
-    near = sorted({link.version for link in links}, key=lambda version: _distance(version, release.version))[:5]
+    near = _around(sorted({link.version for link in links}), release.version)
     raise VerispecError(
         "V-IDX-NO-RELEASE",
         f"the index has no source of {release}",
         where=str(release),
-        hint=f"known releases are {', '.join(map(str, sorted(near)))}"
-        if near
-        else "it has no file that can be read at all",
+        hint=f"known releases are {', '.join(map(str, near))}" if near else "it has no file that can be read at all",
     )
 
 
-def _distance(one: Version, other: Version) -> tuple[int, ...]:
-    return tuple(abs(a - b) for a, b in zip((*one.release, 0, 0)[:3], (*other.release, 0, 0)[:3], strict=True))
+def _around(versions: list[Version], version: Version, number: int = 5) -> list[Version]:
+    """Return `number` of the sorted `versions`, as many older as newer than `version` where there are as many."""
+    at = bisect.bisect(versions, version)
+    start = max(0, min(at - number // 2, len(versions) - number))
+    return versions[start : start + number]
