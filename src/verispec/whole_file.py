@@ -72,6 +72,25 @@ def require_place(path: Path | None, option: str) -> None:
         raise VerispecError("V-CLI-WRITE", reason, where=f"{option} {path}", hint=hint)
 
 
+def made_folder(folder: Path, option: str, code: str = "V-CLI-WRITE") -> Path:
+    """Return a folder that an option names as an absolute path, made if need be.
+
+    Raises:
+        VerispecError: `code`, it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VerispecError(
+            code,
+            "the folder cannot be made",
+            where=f"{option} {folder}",
+            cause=error.strerror or str(error),
+            hint="name a folder that can be made and written",
+        ) from error
+    return folder.absolute()
+
+
 class PatientWriter:
     """Writes files whole, and keeps the first error until the results are printed, which must not be lost."""
 

@@ -17,7 +17,7 @@ from verispec.run.progress import watcher
 from verispec.run.resume import restored_plan
 from verispec.run.session import Files, Options, execute
 from verispec.terminal import printable
-from verispec.whole_file import PatientWriter
+from verispec.whole_file import PatientWriter, made_folder
 
 app = typer.Typer(add_completion=False)
 
@@ -68,16 +68,7 @@ def certify(
     results = out / "results.jsonl"
     earlier = results if resume and results.exists() else None
     plan = restored_plan(given, runfile.read(earlier).header, earlier) if earlier else Plan(**given)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VerispecError(
-            "V-CLI-WRITE",
-            "the folder cannot be made",
-            where=f"--out {out}",
-            cause=error.strerror or str(error),
-            hint="name a folder that can be made and written",
-        ) from error
+    made_folder(out, "--out")
     run, _ = execute(plan, Options(Files(results, earlier)), watcher())
     certificate = Certificate(run)
     page = certificate.as_markdown()

@@ -25,6 +25,7 @@ from verispec.run.session import MAX_CRASHES, Brakes, Files, Options, require_se
 from verispec.run.supervisor import Supervisor
 from verispec.run.watching import times, wait_for_change
 from verispec.terminal import printable
+from verispec.whole_file import made_folder
 
 app = typer.Typer(add_completion=False)
 
@@ -121,7 +122,8 @@ def run(
         "timeout": CUDA_TIMEOUT if timeout is None and device == "cuda" else timeout,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": _folder(record)}
+    kept = record and made_folder(record, "--record", "V-RUN-RECORD")
+    given |= {"start_timeout": start_timeout, "close_timeout": close_timeout, "record": kept}
     if last_failed:
         given |= _last_failed(engine or "reference", context)
     if within is not None:
@@ -196,23 +198,6 @@ def _watch(plan: Plan, options: Options, outputs: t.Outputs, folders: list[Path]
             print(f"changed: {', '.join(map(os.path.relpath, changed[:3]))}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         return code
-
-
-def _folder(record: Path | None) -> Path | None:
-    """Return the folder of --record as an absolute path, made if need be."""
-    if record is None:
-        return None
-    try:
-        record.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VerispecError(
-            "V-RUN-RECORD",
-            "the folder cannot be made",
-            where=f"--record {record}",
-            cause=error.strerror or str(error),
-            hint="name a folder that can be made and written",
-        ) from error
-    return record.absolute()
 
 
 def _failing(base: runfile.Run | None) -> frozenset[str]:
