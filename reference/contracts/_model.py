@@ -220,6 +220,8 @@ class Clause:
         mistakes: listed mistakes that break this clause before any other. Reports show it where most cases name one.
         effect: consequence for a user if the clause is broken; empty for the op's own `Contract.effect`.
         keeps_text: True if drafts alone are worse, or counted wrongly, where the clause is broken: each is verified.
+        is_relation: True if the clause asks for the same tokens beside other requests. What breaks another clause may
+            break it too, and that one says what is wrong.
         origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
         sightings: engines in whose own output the broken clause was seen.
         upstream: state of the fault in an engine's own tracker, by engine, where it is known there.
@@ -238,6 +240,7 @@ class Clause:
     mistakes: tuple[str, ...] = ()
     effect: str = ""
     keeps_text: bool = False
+    is_relation: bool = False
     origin: Origin | None = None
     sightings: tuple[Sighting, ...] = ()
     upstream: dict[str, str] = field(default_factory=dict, hash=False)

@@ -28,6 +28,7 @@ CONTRACT = Contract(
             "GEN-3",
             "A greedy output does not depend on the batch that it was made in, up to a tie within rounding.",
             "vllm#50979; requests are independent",
+            is_relation=True,
         ),
         Clause(
             "GEN-4",
@@ -82,6 +83,7 @@ CONTRACT = Contract(
             "The same seed gives the same tokens, alone and in any batch, the last ones too, whatever numbers of "
             "drafts the requests beside it have.",
             "vllm#6034",
+            is_relation=True,
         ),
         Clause(
             "GEN-13",

@@ -67,6 +67,7 @@ CONTRACT = Contract(
             "SRV-10",
             "The requests in flight do not change an answer, nor do those before it.",
             "vllm#50979; requests are independent",
+            is_relation=True,
         ),
         Clause(
             "SRV-11",

@@ -26,6 +26,7 @@ CONTRACT = Contract(
             "The tokens of a greedy or seeded request do not depend on the rest of the batch, nor on its place in it.",
             "vllm#46533; design: requests are independent",
             effect="a request emits other tokens beside other requests than alone",
+            is_relation=True,
         ),
         Clause(
             "WS-3", "The same seed gives the same tokens, and each request samples from its own generator.", "vllm#6034"

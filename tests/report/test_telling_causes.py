@@ -135,3 +135,24 @@ def test_what_fails_at_an_equal_number_may_be_the_fault_of_the_numbers() -> None
     assert fold([equal, *right])[0].beside == ()
     unequal = failing(f"{op}:SYN-1:rate=zero", reach="synthetic mode")
     assert [c.beside for c in fold([equal, unequal, numbers, *right])] == [(), ("SYN-1",)]
+
+
+def test_what_is_wrong_comes_before_what_changes_beside_other_requests() -> None:
+    """A fault of temperatures, of drafts' rows or of seeds changes tokens beside other requests too."""
+
+    def order(relation: str, *others: str) -> list[str]:
+        records = [failing(f"{relation}:change={n}", reach="requests come and go") for n in range(5)]
+        records += [failing(f"{other}:k=1", reach="a request with a seed") for other in others]
+        subjects = {case.partition(":")[0] for case in (relation, *others)}
+        right = passing(*(f"{subject}:{relation.partition(':')[2]}:k={k}" for subject in subjects for k in range(9)))
+        return [cause.clause for cause in fold([*records, *right])]
+
+    sampler = "sampler/whole_sampler"
+    assert order(f"{sampler}:WS-2", f"{sampler}:WS-3", "sampler/whole_sampler_limits:WS-10") == [
+        "WS-3",
+        "WS-10",
+        "WS-2",
+    ]
+    assert order("e2e/greedy:GEN-3", "e2e/parameters:GEN-23") == ["GEN-23", "GEN-3"]
+    assert order("e2e/sampled:GEN-12", "e2e/sampled:GEN-5") == ["GEN-5", "GEN-12"]
+    assert order(f"{sampler}:WS-2") == ["WS-2"]

@@ -8,12 +8,15 @@ from functools import cache
 
 from verispec.cases import CaseId
 from verispec.reference import contracts
+from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause
 from verispec.report.reported_clause import BY_CLAUSE
 from verispec.report.severity import SEVERITIES
 from verispec.report.shared import MANY
 from verispec.run.record import Record
 
+COMPOSED = ("sampler", "generation", "serving")
+"""Families of contracts of whole samplers and engines, which are made of ops."""
 HARM = (
     ("crash", "timeout"),
     ("outside", "input changed"),
@@ -23,19 +26,22 @@ HARM = (
 all else."""
 
 
-def rank(cause: Cause) -> tuple[bool, int, int, bool, bool, bool, int, str]:
+def rank(cause: Cause) -> tuple[bool, int, int, bool, bool, bool, bool, int, str]:
     """Return the place of a cause: errors first, by severity; then by harm and by the failures that it accounts for.
 
     An op's own clause says more than one of every op, and comes before it. So does an op's before that of a sampler or
-    a generation, which may fail because of the op. Causes that no caller can reach come after others.
+    a generation, which may fail because of the op. Of these, clauses that compare a request with itself beside other
+    requests come last: faults of other clauses break them too. Causes that no caller can reach come after others.
     """
     severity = SEVERITIES.index(cause.severity) if cause.severity else 0
     explained = len(cause.cases) + len(cause.consequences)
     is_general = cause.clause.startswith(EVERY_OP)
     is_composed = not _ops().issuperset(cause.subjects)
+    is_relation = is_composed and bool((clause := clause_of(cause.clause)) and clause.is_relation)
     is_out_of_reach = cause.level == "note" and bool(cause.unreachable)
     harm = _harm(cause.kind)
-    return cause.level != "error", severity, harm, is_general, is_composed, is_out_of_reach, -explained, cause.case
+    by_kind = is_general, is_composed, is_relation, is_out_of_reach
+    return cause.level != "error", severity, harm, *by_kind, -explained, cause.case
 
 
 def _harm(kind: str) -> int:
@@ -112,5 +118,4 @@ def _parameter_and_rank(cause: Cause) -> tuple[str, ...]:
 
 @cache
 def _ops() -> frozenset[str]:
-    composed = ("sampler", "generation", "serving")
-    return frozenset(name for name in contracts.names() if contracts.load(name).family not in composed)
+    return frozenset(name for name in contracts.names() if contracts.load(name).family not in COMPOSED)
