@@ -16,6 +16,7 @@ from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
 from verispec.judge.statistics import assert_distribution
+from verispec.suites.sampler._end_ids import ENDS, MASSES, check_ends
 
 
 @pytest.fixture
@@ -64,11 +65,6 @@ def test_every_part_of_a_large_vocabulary_is_sampled(sampler: SamplerUnderTest) 
             raise Mismatch(Failure(Kind.LAW, message))
 
 
-ENDS = (0, 1, 2, 297, 298, 299)
-"""Ids at both ends of a vocabulary of 300, which share all mass of a row."""
-MASSES = (0.22, 0.12, 0.16, 0.1, 0.15, 0.25)
-
-
 @case("WS-10", family=[None, "request_state", "fused"], check="ends of the vocabulary", reach="any id", p_values=1)
 def test_the_first_and_the_last_ids_have_their_probability(sampler: SamplerUnderTest) -> None:
     """Half of the requests have no draft, the others one of the six ids: whichever it is, the emitted token follows p.
@@ -85,9 +81,7 @@ def test_the_first_and_the_last_ids_have_their_probability(sampler: SamplerUnder
             if tokens[0] not in ENDS:
                 raise Mismatch(Failure(Kind.LAW, f"token {tokens[0]} was emitted, whose probability is 0"))
             seen[1 + n // 2 % 6 if n % 2 else 0, ENDS.index(tokens[0])] += 1
-    exact = np.outer([1 / 2, *[1 / 12] * 6], MASSES)
-    names = [f"token {token} for {given}" for given in ("no draft", *(f"draft {n}" for n in ENDS)) for token in ENDS]
-    assert_distribution(seen.ravel().tolist(), exact.ravel(), "the token for a draft or none", names)
+    check_ends(seen)
 
 
 SIZES = {"5119": (5119, 5119, 800), "67071": (67_071, 1535, 165)}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,10 +15,12 @@ from verispec.judge import Mismatch, SamplerUnderTest
 from verispec.reference.sampler import drafting, flat, processors, request_state, whole
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
+from verispec.run.record import FAULT, LOCATED
 from verispec.suites.sampler import test_whole_sampler_chains as chains
 from verispec.suites.sampler import test_whole_sampler_limits as limits
 from verispec.suites.sampler import test_whole_sampler_parameters as parameters
 from verispec.suites.sampler import test_whole_sampler_seeds as seeds
+from verispec.suites.sampler._end_ids import MASSES, Array, check_ends, mistaken_ends
 
 Patch = pytest.MonkeyPatch
 ENGINE: Any = SimpleNamespace(sampler=WholeFlatSampler)
@@ -283,3 +286,33 @@ def test_a_fault_is_caught(fault: Callable[[Patch], None], run: Callable[[], Non
     fault(monkeypatch)
     with pytest.raises(Mismatch):
         run()
+
+
+def ends_of(mistake: str) -> Array:
+    """Return counts [7, 6] that follow the law of a mistake, or the right one; three times as many as the case has."""
+    right = np.outer([1 / 2, *[1 / 12] * 6], MASSES).ravel()
+    return np.rint(3 * 9600 * mistaken_ends().get(mistake, right)).astype(np.int64).reshape(7, 6)
+
+
+@pytest.mark.parametrize("mistake", list(mistaken_ends()))
+def test_tokens_at_the_ends_name_the_mistake_that_gives_them(mistake: str) -> None:
+    with pytest.raises(Mismatch, match=r"^law: tokens for a draft or none come as if ") as caught:
+        check_ends(ends_of(mistake))
+    assert caught.value.failure.details[FAULT] == mistake
+
+
+def test_tokens_at_the_ends_that_fit_no_mistake_say_which_are_wrong() -> None:
+    """Half of the tokens 1 behind a rejected draft come as tokens 2: neither a draft nor another token says why."""
+    seen = ends_of("")
+    check_ends(seen)
+    for draft in (0, 3, 4, 5):
+        moved = seen[1 + draft, 1] // 2
+        seen[1 + draft, 1] -= moved
+        seen[1 + draft, 2] += moved
+    where = "tokens after a rejected draft alone are wrong, tokens without a draft and decisions on drafts are right: "
+    with pytest.raises(Mismatch, match=f"^law: {where}tokens for a draft or none") as caught:
+        check_ends(seen)
+    assert caught.value.failure.details[LOCATED]
+    seen[0] += (500, 0, 0, 0, 0, -500)
+    with pytest.raises(Mismatch, match=r"^law: tokens for a draft or none: G"):
+        check_ends(seen)
