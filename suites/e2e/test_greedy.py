@@ -186,10 +186,13 @@ def test_the_text_is_that_without_speculation(load: Load, prompts: Any, draft: s
 
 @case("GEN-3", draft=METHODS, others=["none", "2", "20"], reach="requests come and go")
 def test_the_batch_does_not_matter(load: Load, prompts: Any, draft: str, others: str) -> None:
-    """Two prompts among others of other lengths that end earlier; the twenty do not fit into one batch of 16."""
+    """Two prompts among others that end earlier, shorter ones and longer ones in turn.
+
+    The twenty do not fit into one batch of 16.
+    """
     count = 0 if others == "none" else int(others)
     around = [
-        GenerationRequest(p[: 5 + 7 * n % 50], max_tokens=3 + 5 * n % 30, ignore_eos=True)
+        GenerationRequest((p * 3)[: 5 + 7 * n % 50 + 90 * (n % 2)], max_tokens=3 + 5 * n % 30, ignore_eos=True)
         for n, p in enumerate(prompts[16 : 16 + count])
     ]
     for n, own in enumerate(own_texts(prompts[:2])):
