@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -225,16 +226,24 @@ def test_two_selections_are_none(words: Sequence[str], text: str, capsys: pytest
     assert text in " ".join(err.split())
 
 
-def test_outputs_for_continuous_integration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_outputs_for_continuous_integration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
     names = ("junit", "sarif", "markdown")
     files = [word for name in names for word in (f"--{name}", str(tmp_path / name))]
     words = ("run", "--engine", FAULTY, "--only", *ONLY, "--out", str(tmp_path / "r"), "--github", *files)
     code, out, _ = in_process(capsys, *words)
     assert code == exits.BAD
-    assert any(line.startswith("::error title=EXP-2%2C expand_batch_to_tokens::") for line in out.splitlines())
+    file = "tests/faulty_engines/broken_engines.py"
+    found = re.search(rf"^::error file={file},line=(\d+),title=EXP-2%2C expand_batch_to_tokens::", out, re.MULTILINE)
+    assert found is not None
     assert (tmp_path / "junit").read_text().count("<failure") == 6
     sarif = json.loads((tmp_path / "sarif").read_text())
-    assert [result["ruleId"] for result in sarif["runs"][0]["results"]] == ["EXP-2"]
+    (result,) = sarif["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert (result["ruleId"], place["artifactLocation"]["uri"]) == ("EXP-2", file)
+    assert place["region"] == {"startLine": int(found[1])}
     assert (tmp_path / "markdown").read_text().startswith("# ")
 
 

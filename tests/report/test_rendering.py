@@ -24,6 +24,7 @@ from verispec.report.diff import compare, text_lines
 from verispec.report.github import as_github
 from verispec.report.junit import RUN, as_junit
 from verispec.report.markdown import as_markdown
+from verispec.report.sarif import as_sarif
 from verispec.report.svg import as_svg
 from verispec.report.text import print_verdict
 from verispec.report.verdict import RunSummary, summarise
@@ -380,3 +381,26 @@ def test_the_picture_loads_nothing_and_names_no_file() -> None:
     assert "font-face" not in picture
     assert "url(http" not in picture
     assert "--seed&#160;7" in picture or "--seed 7" in picture
+
+
+def test_a_kernel_below_the_working_folder_has_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A repository may have its package in a folder of its own; a file elsewhere belongs to no change of it."""
+    (tmp_path / "src" / "my").mkdir(parents=True)
+    (tmp_path / "src" / "my" / "kernels, old.py").touch()
+    monkeypatch.chdir(tmp_path)
+
+    def rendered(**places: str) -> tuple[str, dict[str, Any]]:
+        run = Run(HEADER, (lost("EXP-2:dtype=float32", places=places),), {"complete": True})
+        (result,) = json.loads(as_sarif(summarise(run)))["runs"][0]["results"]
+        return as_github(summarise(run)).partition("title")[0], result["locations"][0]
+
+    annotation, place = rendered(kernel="my/kernels, old.py:22", caller="my/other.py:9")
+    assert annotation == "::notice file=src/my/kernels%2C old.py,line=22,"
+    artifact = {"uri": "src/my/kernels%2C%20old.py", "uriBaseId": "%SRCROOT%"}
+    assert place["physicalLocation"] == {"artifactLocation": artifact, "region": {"startLine": 22}}
+    assert place["logicalLocations"] == [{"fullyQualifiedName": "expand_batch_to_tokens"}]
+    annotation, place = rendered(kernel="vllm/kernels.py:7")
+    assert annotation == "::notice "
+    assert place["physicalLocation"]["artifactLocation"] == {"uri": "vllm/kernels.py"}
+    annotation, place = rendered()
+    assert (annotation, list(place)) == ("::notice ", ["logicalLocations"])

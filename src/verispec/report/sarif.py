@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 
 from verispec import __version__, exits
 from verispec.report.cause import Cause
-from verispec.report.signatures_sarif import SCHEMA_URL
+from verispec.report.local_place import place_of
+from verispec.report.signatures_sarif import ROOT, SCHEMA_URL
 from verispec.report.text import complaints, facts, repro
 from verispec.report.verdict import RunSummary
 
@@ -48,6 +50,16 @@ def _rule(clause: str, text: str) -> dict[str, Any]:
     return {"id": clause, "shortDescription": {"text": text or clause}, "help": {"text": f"verispec explain {clause}"}}
 
 
+def _location(cause: Cause) -> dict[str, Any]:
+    """Return the ops of a cause, and the place of their kernel where it is known."""
+    found: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": name} for name in cause.subjects]}
+    if place := place_of(cause):
+        file, line, is_below = place
+        artifact = {"uri": quote(file)} | ({"uriBaseId": ROOT} if is_below else {})
+        found["physicalLocation"] = {"artifactLocation": artifact, "region": {"startLine": line}}
+    return found
+
+
 def _result(cause: Cause, clauses: list[str], summary: RunSummary) -> dict[str, Any]:
     text = "\n".join([cause.message, *facts(cause), repro(cause.case, summary.run.header)])
     known = cause in summary.known
@@ -56,7 +68,7 @@ def _result(cause: Cause, clauses: list[str], summary: RunSummary) -> dict[str, 
         "ruleIndex": clauses.index(cause.clause),
         "level": _LEVEL[cause.level],
         "message": {"text": text},
-        "locations": [{"logicalLocations": [{"fullyQualifiedName": name} for name in cause.subjects]}],
+        "locations": [_location(cause)],
         "partialFingerprints": {"verispec/case": cause.case},
         "suppressions": [{"kind": "external", "justification": issue} for issue in cause.issues] if known else [],
     }
