@@ -125,3 +125,12 @@ def test_generation_needs_an_extra_of_its_own(selection: list[str]) -> None:
 def test_kernels_need_no_extra_of_generation() -> None:
     done = run_without("transformers", "--only", "sampler/expand_batch_to_tokens:EXP-2")
     assert done.returncode == exits.GOOD, done.stderr
+
+
+def test_a_word_of_reports_leads_to_its_cases_and_clauses(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "explain", "greedy")
+    told = " ".join(err.split())
+    assert code == exits.USAGE
+    assert "e2e/greedy is a group of cases, which 'verispec run --collect --only e2e/greedy:' lists" in told
+    assert re.search(r"'greedy' is a word of the clauses (WS-\d+|GEN-\d+), .* and others", told)
+    assert "is a word of" not in call(capsys, "explain", "xyzzy")[2]

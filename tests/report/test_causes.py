@@ -420,6 +420,16 @@ def test_gaps_are_folded_by_reason_and_broken_tests_come_first() -> None:
     ]
 
 
+def test_a_reason_keeps_the_value_at_its_end() -> None:
+    def told(*reasons: str) -> list[str]:
+        records = [Record(f"e2e/trees:GEN-44:k={n}", "unsupported", reason=r) for n, r in enumerate(reasons)]
+        return [gap.reason for gap in gaps(records)]
+
+    refused = "speculative_token_tree: not implemented, got"
+    assert told(f"{refused} ((0,), (0, 0))", f"{refused} ((0,), (1,))") == [f"{refused} ((0,), (0, 0)) and others"]
+    assert told("no trees (given k = 3)", "no trees (given k = 4)") == ["no trees"]
+
+
 def params(*texts: str) -> list[dict[str, str]]:
     return [dict(pair.split("=") for pair in text.split()) for text in texts]
 

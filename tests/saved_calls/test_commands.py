@@ -95,6 +95,7 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path, capsys: Capsys) -> None
     assert f"{GENERATED}  fail" in out, "the outcome of the case is shown all the same"
     assert f"case in {small}" in " ".join(out.split())
     assert "does not say how its users call expand_batch_to_tokens" in err
+    assert [err.count(once) for once in ("V-REPRO-EXPORT", "hint:", GENERATED)] == [1, 1, 0]
     assert not test.exists()
     code, _, _ = in_process(capsys, "repro", RRS_7, "--engine", "reference", "--export", str(test))
     assert (code, test.exists()) == (exits.GOOD, False), "a case that passes needs no test"

@@ -48,7 +48,8 @@ def report(
         ),
     ],
     to: Annotated[
-        ReportFormat, typer.Option("--format", help="How to render them; only HTML takes several.")
+        ReportFormat,
+        typer.Option("--format", metavar="FORMAT", help=f"{', '.join(ReportFormat)}; only html takes several files."),
     ] = ReportFormat.TEXT,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     out: Annotated[Path | None, typer.Option(help="File to write instead of standard output.")] = None,

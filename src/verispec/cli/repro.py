@@ -127,6 +127,7 @@ def repro(
     raise typer.Exit(code)
 
 
+EXPORT = "V-REPRO-EXPORT"
 _SAID = {
     "saved": "values in {}",
     "shrunk": "the call was shrunk in {} trials, each in a process of its own",
@@ -173,15 +174,26 @@ def _write(
         files.write(left, case)
         judged = judge_one(replace(plan, replay=left, shrink=None, record=None, save=None, export=export))[1]
         if judged.outcome != "pass":
+            cause, own = _cause_and_hint(judged.message)
+            kept = "--shrink keeps the case as a file, which 'verispec repro FILE' runs"
             raise VerispecError(
-                "V-REPRO-EXPORT",
+                EXPORT,
                 "the test cannot be written",
                 where=f"--export {export}",
-                cause=judged.message,
-                hint="--shrink keeps the case as a file, which 'verispec repro FILE' runs",
+                cause=cause,
+                hint=f"{own}; {kept}" if own else kept,
                 exit_code=exits.CANNOT_TELL,
             )
         told |= {"test_file": str(export), "test_result": ran(export, plan.timeout)}
+
+
+def _cause_and_hint(message: str) -> tuple[str, str]:
+    """Return cause and hint of an error V-REPRO-EXPORT of the worker; another message is a cause without a hint."""
+    _, is_own, text = message.partition(f"{EXPORT} ")
+    if not is_own:
+        return message, ""
+    cause, _, hint = text.partition("\n  hint:")
+    return cause.partition(": ")[2] or cause, hint.strip()
 
 
 def ran(test: Path, timeout: float) -> str:

@@ -183,7 +183,7 @@ def gaps(records: Iterable[Record]) -> tuple[Gap, ...]:
             groups[record.seen, normalised(record.reason), record.applies].append(record)
     found = [
         Gap(
-            group[0].reason if len({r.reason for r in group}) == 1 else _stem(group[0].reason),
+            group[0].reason if len({r.reason for r in group}) == 1 else _reason_of_all(group[0].reason),
             outcome,
             tuple(sorted({r.case.subject for r in group})),
             tuple(r.id for r in group),
@@ -203,6 +203,12 @@ def normalised(text: str) -> str:
 def _stem(text: str) -> str:
     """Return the first line, without a trailing parenthesis."""
     return without_remark(text.strip().partition("\n")[0])[0]
+
+
+def _reason_of_all(reason: str) -> str:
+    """Return the reason of several records from that of one: without a remark, but with a value in parentheses."""
+    stem, line = _stem(reason), reason.strip().partition("\n")[0]
+    return f"{line} and others" if re.search(r"(\bgot|\bexpected|[,:=])$", stem) else stem
 
 
 def _wrong_throughout(records: Sequence[Record]) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Symbol, Tensor
 from verispec.report import inventory
+from verispec.report.order import COMPOSED
 from verispec.terminal import COLUMNS, wrapped
 
 OPTIONAL = (
@@ -27,6 +29,8 @@ OPTIONAL = (
 """Methods that a sampler may have."""
 RULES = ("rules", "sig")
 """Names under which all rules are listed."""
+SPEAKING = 8
+"""Clauses that a hint lists."""
 PARAMETERS = "parameters"
 """Name under which all parameters of case ids are listed."""
 
@@ -53,13 +57,27 @@ def explain(name: str) -> dict[str, Any]:
 def _unknown(name: str) -> VerispecError:
     names = [n for known, _ in _kinds() for n in known]
     near = [n for text in (name.upper(), name.lower()) for n in difflib.get_close_matches(text, names, n=3)]
+    hints = [f"did you mean {', '.join(dict.fromkeys(near))}?"] if near else []
+    if group := next((each for each in inventory.groups() if name.lower() in (each, each.partition("/")[2])), ""):
+        hints.append(f"{group} is a group of cases, which 'verispec run --collect --only {group}:' lists")
+    if speaking := _speaking_of(name):
+        shown = f"{', '.join(speaking[:SPEAKING])}{' and others' if len(speaking) > SPEAKING else ''}"
+        hints.append(f"{name!r} is a word of the clauses {shown}")
     return VerispecError(
         "V-EXPLAIN",
         f"there is no op, clause or rule {name!r}",
-        hint=f"did you mean {', '.join(dict.fromkeys(near))}?"
-        if near
-        else "verispec ops lists ops, verispec explain rules lists rules; a case id has the form suite/op:CLAUSE-1:a=b",
+        hint="; ".join(hints)
+        or "verispec ops lists ops, verispec explain rules lists rules; a case id has the form suite/op:CLAUSE-1:a=b",
     )
+
+
+def _speaking_of(word: str) -> list[str]:
+    """Return the clauses whose text has a word, those of samplers and generations first."""
+    if len(word) < len("top"):
+        return []
+    found = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
+    ordered = sorted(map(contracts.load, contracts.names()), key=lambda contract: contract.family not in COMPOSED)
+    return [clause.id for contract in ordered for clause in contract.clauses if found.search(clause.text)]
 
 
 def _case(text: str) -> dict[str, Any]:

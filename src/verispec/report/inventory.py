@@ -168,6 +168,12 @@ def tests_by_clause(folders: tuple[Path, ...] = (), naming: str = "") -> dict[st
     return {clause: tuple(tests) for clause, tests in found.items()}
 
 
+def groups() -> tuple[str, ...]:
+    """Return the groups of cases as ``suite/subject``: one per file of a suite, but for those on every op."""
+    found = (f"{path.parent.name}/{path.stem.removeprefix('test_')}" for path in suites_folder().glob("*/test_*.py"))
+    return tuple(sorted(group for group in found if not group.partition("/")[2].startswith("every_")))
+
+
 @cache
 def _text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")

@@ -32,7 +32,7 @@ class SignatureReport:
         stats: counts and seconds by stage.
         core: description of the host tree; empty without one.
         since: description of the older tree whose findings were omitted.
-        known: number of these findings.
+        known: number of findings that were omitted, those of a baseline included; those with one cause are one.
         core_paths: files of the findings that lie in the host tree.
         prefix: path from the root of the reader's repository to the tree.
         fail_on: minimum level of a finding that fails the check.

@@ -63,14 +63,13 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
     report, before = _reports(request, opened, progress)
     findings = report.findings if before is None else new_since(report, before)
     fresh = {finding.fingerprint for finding in findings}
-    known = sum(finding.fingerprint not in fresh for finding in report.findings)
+    known = [finding for finding in report.findings if finding.fingerprint not in fresh]
     if request.types:
         findings += _type_faults(request, opened)
     diagnostics = list(report.diagnostics)
     if accepted is not None:
-        left, problems = without_accepted(findings, accepted, str(request.baseline))
-        known += len(findings) - len(left)
-        findings = left
+        known += [finding for finding in findings if finding.fingerprint in accepted]
+        findings, problems = without_accepted(findings, accepted, str(request.baseline))
         diagnostics += problems if before is None else []
     own = {file.path for file in opened.tree.files()}
     if not own:
@@ -86,7 +85,7 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
             stats=report.stats,
             core=opened.host.describe() if opened.host else "",
             since=opened.compared_with,
-            known=known,
+            known=len(fold(known)),
             core_paths=frozenset(places - own) if opened.host else frozenset(),
             prefix=_prefix(request.tree),
             fail_on=request.fail_on,

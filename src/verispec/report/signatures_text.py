@@ -96,11 +96,15 @@ def _summary(outcome: SignatureReport, level: Level) -> Iterator[tuple[str, str]
     yield f"{outcome.tree}{against}: {said}{files}", ""
     if "kernels" in outcome.stats:
         yield _compared(outcome), "dim"
+    left_out = f"{outcome.known} known finding{'' if outcome.known == 1 else 's'} left out"
     if outcome.since:
-        yield f"only what is new since {outcome.since}; {outcome.known} known findings left out", ""
+        yield f"only what is new since {outcome.since}; {left_out}", ""
+    elif outcome.known:
+        yield left_out, ""
     hidden = sum(number for name, number in count.items() if WEIGHT[name] < WEIGHT[level])
     if hidden:
-        yield f"{hidden} findings below the level {level.value} are not shown; --level note shows them", "dim"
+        below = f"{hidden} finding{'s are' if hidden > 1 else ' is'} below the level {level.value} and not shown"
+        yield f"{below}; --level note shows {'them' if hidden > 1 else 'it'}", "dim"
 
 
 def _compared(outcome: SignatureReport) -> str:

@@ -203,3 +203,15 @@ def test_a_mistake_is_one_diagnostic_and_no_traceback(call: Call) -> None:
         assert output == ""
         assert said.startswith("verispec: V-")
         assert "hint" in said
+
+
+def test_a_baseline_counts_what_it_leaves_out_as_it_is_shown(call: Call, tmp_path: Path) -> None:
+    """Two calls of one kernel lack the same argument: one finding, of two fingerprints."""
+    second = BAD_CALL.replace("def launch", "def launch_again")
+    write(tmp_path / "bad", {**BAD_TREE, "pkg/second.py": second})
+    shown = len(
+        json.loads(call("bad", "--level", "note", "--json", "--write-baseline", "accepted.json")[1])["findings"]
+    )
+    code, output, _ = call("bad", "--baseline", "accepted.json", "--json")
+    assert (code, json.loads(output)["findings"], json.loads(output)["known"]) == (exits.GOOD, [], shown)
+    assert f"{shown} known finding{'s' * (shown > 1)} left out" in call("bad", "--baseline", "accepted.json")[1]

@@ -150,6 +150,9 @@ def test_people_see_both_sides_and_what_to_do(outcome: SignatureReport, terminal
         assert part in shown
     assert "1 error, 1 warning, 1 note in 3 files" in shown
     assert "2 known findings left out" in shown
+    assert "only what is new since HEAD~1; 1 known finding left out" in text(replace(outcome, known=1))
+    assert "\n2 known findings left out" in text(replace(outcome, since=""))
+    assert "left out" not in text(replace(outcome, since="", known=0))
     assert "--level note" in shown
     assert "b.py:7" not in shown
     assert "b.py:7" in text(outcome, terminal=terminal, level=Level.NOTE)
