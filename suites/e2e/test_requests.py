@@ -13,6 +13,7 @@ from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, Generator
 from verispec.judge import Inconclusive, Kind, Mismatch
+from verispec.judge.resources import assert_nothing_kept
 from verispec.judge.statistics import assert_distribution, fits
 from verispec.reference.models import load_tokenizer
 from verispec.suites.e2e._miscounts import offsets
@@ -255,6 +256,17 @@ def test_aborts_change_nothing_else(load: Load, prompts: Any, draft: str) -> Non
             require(result.finish_reason is wanted, f"{what} finished by {result.finish_reason}, expected {wanted}")
             least = request.abort_after or LENGTH
             require(len(result.token_ids) >= least, f"{what} has {len(result.token_ids)} tokens, expected {least}")
+
+
+CALLS, KEPT = 12, 512 << 10
+"""Calls of a round of ANY-10, and bytes that each may keep: a fifth of the keys and values of its requests."""
+
+
+@case("ANY-10", draft=["none", "draft_model k=3"], quick=False, reach="a server that runs for days")
+def test_calls_keep_nothing(load: Load, prompts: Any, draft: str) -> None:
+    """The same four requests again and again, so that no cache of prompts grows."""
+    generator, asked = load(draft), greedy(prompts[:4], 4)
+    assert_nothing_kept(lambda: generator.generate(asked), CALLS, KEPT)
 
 
 @case("GEN-35", draft=METHODS, parameter=["none", "penalties"], reach="a prompt that was sent before")

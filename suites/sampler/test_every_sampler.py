@@ -11,8 +11,11 @@ from verispec.cases.sampling import random_sampler_batch
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge.resources import assert_nothing_kept
 
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
+STEPS = 40
+"""Steps of a round of ANY-10."""
 LIMITS: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "both": {"top_k": 7, "top_p": 0.8}}
 
 
@@ -73,3 +76,23 @@ def test_later_calls_do_not_see_earlier_ones(
             b = next(b for b, (old, new) in enumerate(zip(before, now, strict=True)) if old != new)
             message = f"request {b} of batch {number} emitted {before[b]} at first, and {now[b]} after 30 other calls"
             raise Mismatch(Failure(Kind.VALUE, message))
+
+
+@case(
+    "ANY-10",
+    subjects=["whole_sampler"],
+    family=[None, "request_state", "fused"],
+    quick=False,
+    reach="a server samples step after step",
+)
+def test_steps_keep_nothing(engine: Engine, seed: int, subject: str, family: str | None) -> None:
+    """Equal steps (of `subject`) of a mixed batch, whose logits have 500 KB or more."""
+    sampler = SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    step = random_sampler_batch(
+        np.random.default_rng(seed),
+        COUNTS * 5,
+        1000,
+        temperature=np.tile(np.where(np.arange(len(COUNTS)) % 2, 0.0, 0.9), 5),
+        seeds=list(range(len(COUNTS) * 5)),
+    )
+    assert_nothing_kept(lambda: sampler(step), STEPS, step.logits.nbytes // 4)

@@ -85,6 +85,8 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
     "first_mutants:no_overlap": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
+    "general_mutants:keys_kept": ["requests:ANY-10:draft=draft_model k=3", "requests:ANY-10:draft=none"],
+    "general_mutants:thread_per_call": ["requests:ANY-10:draft=none"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
         "greedy:GEN-2:draft=ngram k=3",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,7 +207,27 @@ class ShortBadWordsIgnored(CPURunner):
         return super()._admit(index, replace(request, bad_words=tuple(w for w in request.bad_words if len(w) > 1)))
 
 
+class KeysKept(CPURunner):
+    """A megabyte of each call stays in memory."""
+
+    kept: list[torch.Tensor] = []  # noqa: RUF012
+
+    def generate(self, requests: Any, on_emit: Any = None) -> Any:
+        self.kept.append(torch.ones(1 << 18))
+        return super().generate(requests, on_emit)
+
+
+class ThreadPerCall(CPURunner):
+    """A thread of each call never ends."""
+
+    def generate(self, requests: Any, on_emit: Any = None) -> Any:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return super().generate(requests, on_emit)
+
+
 last_draft_kept = engine_with(LastDraftKept)
+keys_kept = engine_with(KeysKept)
+thread_per_call = engine_with(ThreadPerCall)
 chunks_shifted = engine_with(ChunksShifted)
 bonus_counted = engine_with(BonusCounted)
 drafts_reversed = engine_with(DraftsReversed)

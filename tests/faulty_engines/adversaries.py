@@ -139,3 +139,35 @@ class RewritesLogits(Broken):
 
     def sampler(self, family: str = "flat") -> Any:
         return _RewritesLogits()
+
+
+class _KeepsSteps:
+    """An end-to-end sampler that keeps the logits of every step."""
+
+    kept: list[torch.Tensor] = []  # noqa: RUF012
+
+    def __call__(self, batch: Any) -> list[list[int]]:
+        self.kept.append(batch.logits.clone())
+        return [[1] for _ in batch.draft_token_ids]
+
+
+class KeepsSteps(Broken):
+    """Its sampler's memory grows."""
+
+    def sampler(self, family: str = "flat") -> Any:
+        return _KeepsSteps()
+
+
+class _StartsThreads:
+    """An end-to-end sampler that leaves a thread behind in every step."""
+
+    def __call__(self, batch: Any) -> list[list[int]]:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return [[1] for _ in batch.draft_token_ids]
+
+
+class StartsThreads(Broken):
+    """Its sampler's threads grow."""
+
+    def sampler(self, family: str = "flat") -> Any:
+        return _StartsThreads()

@@ -67,6 +67,12 @@ def test_a_sampler_that_rewrites_logits_is_seen(batch: str, tmp_path: Path) -> N
     assert {(c, k) for c, _, k in failing(verdict)} == {("ANY-8", "input changed")}
 
 
+@pytest.mark.parametrize("name", ["KeepsSteps", "StartsThreads"])
+def test_a_sampler_that_leaks_is_seen(name: str, tmp_path: Path) -> None:
+    verdict = verdict_on(f"adversaries:{name}", tmp_path / "run.jsonl", only=("sampler/whole_sampler:ANY-10",))
+    assert {(c, k) for c, _, k in failing(verdict)} == {("ANY-10", "resources kept")}
+
+
 def test_the_default_seed_is_not_last_year_s() -> None:
     assert seed_of_today() != SEED
     assert len(str(seed_of_today())) == 8

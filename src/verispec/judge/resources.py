@@ -1,0 +1,57 @@
+"""Memory and threads that calls keep: a cache fills and a pool starts its threads, but a leak grows with every call."""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from verispec.judge._failure import Failure, Inconclusive, Kind, Mismatch
+
+STATUS = Path("/proc/self/status")
+ROUNDS = 3
+"""Rounds of calls after warm ones, each of which has to leave more than it found."""
+LEAST = 4 << 20
+"""Bytes that a round may leave: an allocator's own."""
+
+
+def in_use() -> tuple[int, int]:
+    """Return the resident bytes and the threads of this process.
+
+    Raises:
+        Inconclusive: this system does not tell.
+    """
+    gc.collect()
+    try:
+        status = STATUS.read_text(encoding="ascii")
+    except OSError:
+        raise Inconclusive(f"memory and threads of a process are read from {STATUS}, which is not there") from None
+    found = {key: int(value) for key, value in re.findall(r"(VmRSS|Threads):\s+(\d+)", status)}
+    return found["VmRSS"] * 1024, found["Threads"]
+
+
+def assert_nothing_kept(call: Callable[[], object], calls: int, kept: int) -> None:
+    """Check that memory and threads do not grow in each of `ROUNDS` rounds of the same call.
+
+    Args:
+        call: the call; what it returns is dropped.
+        calls: calls of a round, and of the warm one before.
+        kept: bytes per call from which on a growth is a leak, if it is more than `LEAST` in a round.
+
+    Raises:
+        Mismatch: every round left a thread per call, or so many bytes.
+    """
+    seen = []
+    for _ in range(1 + ROUNDS):
+        for _ in range(calls):
+            call()
+        seen.append(in_use())
+    rounds = [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(seen)]
+    memory, threads = (min(found) for found in zip(*rounds, strict=True))
+    each = f"each of {ROUNDS} rounds of {calls} equal calls left"
+    if threads >= calls:
+        raise Mismatch(Failure(Kind.RESOURCE, f"{each} {threads} more threads or more"))
+    if memory > max(kept * calls, LEAST):
+        raise Mismatch(Failure(Kind.RESOURCE, f"{each} {memory:,} more bytes in use or more"))
