@@ -168,33 +168,32 @@ class OneEndOfSequence(CPURunner):
 class TellsBeyondTheEnd(CPURunner):
     """Callers hear of the accepted drafts behind a stop token too."""
 
-    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
-        emitted = verified.emitted if verified else [[] for _ in sampling]
+    def _advance(self, scheduled: Any, sampling: Any, emitted: Any, logprobs: Any, on_emit: Any) -> None:
         whole = {part.request.index: list(row) for part, row in zip(sampling, emitted, strict=True)}
 
         def tell(index: int, tokens: Any, kinds: Any) -> None:
             on_emit(index, whole[index], kinds)
 
-        super()._advance(scheduled, sampling, verified, tell if on_emit else None)
+        super()._advance(scheduled, sampling, emitted, logprobs, tell if on_emit else None)
 
 
 class TellsFirstKinds(CPURunner):
     """Callers hear the kinds of the first tokens of a text with each step's tokens."""
 
-    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+    def _advance(self, scheduled: Any, sampling: Any, emitted: Any, logprobs: Any, on_emit: Any) -> None:
         own = {part.request.index: part.request.kinds for part in sampling}
 
         def tell(index: int, tokens: Any, kinds: Any) -> None:
             on_emit(index, tokens, own[index][: len(kinds)])
 
-        super()._advance(scheduled, sampling, verified, tell if on_emit else None)
+        super()._advance(scheduled, sampling, emitted, logprobs, tell if on_emit else None)
 
 
 class LastIsCalledBonus(CPURunner):
     """Recovered tokens are reported as bonus tokens."""
 
-    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
-        super()._advance(scheduled, sampling, verified, on_emit)
+    def _advance(self, scheduled: Any, sampling: Any, *rest: Any) -> None:
+        super()._advance(scheduled, sampling, *rest)
         for part in sampling:
             kinds = part.request.kinds
             kinds[:] = [TokenKind.BONUS if kind is TokenKind.RECOVERED else kind for kind in kinds]

@@ -49,10 +49,10 @@ class GatheredOnOneRank(Unchecked):
 class DraftsOnRankZero(Unchecked):
     """Drafts and decides on rank 0 alone: rank 1 knows the number of drafts and reads token 0 in their places."""
 
-    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
-        decided = [verified]
+    def _advance(self, scheduled: Any, sampling: Any, emitted: Any, *rest: Any) -> None:
+        decided = [emitted]
         dist.broadcast_object_list(decided)
-        super()._advance(scheduled, sampling, decided[0], on_emit)
+        super()._advance(scheduled, sampling, decided[0], *rest)
 
     def _draft(self, scheduled: Any, *rest: Any) -> None:
         super()._draft(scheduled, *rest)

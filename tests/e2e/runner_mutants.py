@@ -78,14 +78,12 @@ class D2tIgnored(CPURunner):
 class BonusLost(CPURunner):
     """When all drafts are accepted the step ends with the last of them."""
 
-    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
-        if verified is not None:
-            for row, part in enumerate(sampling):
-                if 0 < part.num_drafts == len(verified.emitted[row]) - 1:
-                    verified.emitted[row].pop()
-                    verified.token_ids[row, part.num_drafts] = -1
+    def _advance(self, scheduled: Any, sampling: Any, emitted: Any, *rest: Any) -> None:
+        for part, row in zip(sampling, emitted, strict=True):
+            if 0 < part.num_drafts == len(row) - 1:
+                row.pop()
         before = [(part.request, len(part.request.steps), part.num_drafts) for part in sampling]
-        super()._advance(scheduled, sampling, verified, on_emit)
+        super()._advance(scheduled, sampling, emitted, *rest)
         for request, count, drafted in before:
             step = request.steps[count]
             if 0 < drafted == step.accepted + 1:
@@ -99,16 +97,15 @@ class BatchOrderByDict(CPURunner):
         super().__init__(target, options)
         self._places: dict[int, int] = {}
 
-    def _advance(self, scheduled: Any, sampling: Any, verified: Any, on_emit: Any) -> None:
+    def _advance(self, scheduled: Any, sampling: Any, emitted: Any, *rest: Any) -> None:
         for part in sampling:
             free = next(place for place in itertools.count() if place not in self._places.values())
             self._places.setdefault(part.request.index, free)
-        if verified is not None:
-            order = sorted(range(len(sampling)), key=lambda row: self._places[sampling[row].request.index])
-            emitted = [verified.emitted[row] for row in order]
-            if all(len(row) - 1 <= part.num_drafts for row, part in zip(emitted, sampling, strict=True)):
-                verified = replace(verified, emitted=emitted)
-        super()._advance(scheduled, sampling, verified, on_emit)
+        order = sorted(range(len(sampling)), key=lambda row: self._places[sampling[row].request.index])
+        mixed = [emitted[row] for row in order]
+        if all(len(row) - 1 <= part.num_drafts for row, part in zip(mixed, sampling, strict=True)):
+            emitted = mixed
+        super()._advance(scheduled, sampling, emitted, *rest)
         for part in sampling:
             if part.request.finish_reason is not None:
                 del self._places[part.request.index]
