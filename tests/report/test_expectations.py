@@ -64,6 +64,7 @@ def test_a_failing_case_whose_id_begins_a_passing_one_is_named_with_its_end() ->
 def test_new_failures_have_no_link_yet_and_cannot_be_used_so(tmp_path: Path) -> None:
     text = proposal(run(case(1, dtype="float32"), case(1, "pass", dtype="int64")))
     assert [(outcome, issue) for _, outcome, issue in entries_of(text)] == [("fail", "")]
+    assert "# Fill in each empty issue" in text
     path = tmp_path / "proposal.toml"
     path.write_text(text)
     with pytest.raises(VerispecError, match="issue must be a non-empty text"):
@@ -85,8 +86,9 @@ def test_entries_that_hold_stay_and_stale_ones_go_or_are_narrowed() -> None:
         (f"{OP}:EXP-1", "fail", LINK + "/holds"),
         (f"{OP}:*d=x*", "fail", LINK + "/half"),
     ]
-    assert f"left out: 1 case of it pass now ({LINK}/stale)" in text
+    assert f"left out: 1 case of it passes now ({LINK}/stale)" in text
     assert f"left out: none of its cases has this outcome ({LINK}/unmatched)" in text
+    assert "Fill in" not in text, "each issue has its link"
 
 
 @pytest.mark.parametrize("seen", ["pass", "fail"])

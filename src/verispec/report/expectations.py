@@ -23,10 +23,9 @@ def proposal(run: Run) -> str:
     """
     summary = summarise(run)
     entries = [Expectation(**entry) for entry in run.header.get("expectations", ())]
-    lines = [
-        "# Proposed by verispec run --update-expectations.",
-        "# Fill in each empty issue: nobody fixes a known failure without one.",
-    ]
+    lines = ["# Proposed by verispec run --update-expectations."]
+    if summary.causes:
+        lines.append("# Fill in each empty issue: nobody fixes a known failure without one.")
     for entry, own in zip(entries, _by_entry(entries, run.records), strict=True):
         lines += _kept(entry, own, run)
     for cause in summary.causes:
@@ -96,13 +95,17 @@ def _kept(entry: Expectation, own: Sequence[Record], run: Run) -> Iterator[str]:
         yield from _entry(entry.case, entry.outcome, entry.issue, entry.reason)
     elif holds:
         yield ""
-        yield f"# {entry.case!r} is narrowed: {plural(len(stale), 'case')} of it pass now."
+        yield f"# {entry.case!r} is narrowed: {_passing(stale)}."
         for pattern in patterns(holds, entry.outcome, run.records):
             yield from _entry(pattern, entry.outcome, entry.issue, entry.reason)
     else:
-        why = f"{plural(len(stale), 'case')} of it pass now" if stale else "none of its cases has this outcome"
+        why = _passing(stale) if stale else "none of its cases has this outcome"
         yield ""
         yield f"# {entry.case!r} is left out: {why} ({entry.issue})."
+
+
+def _passing(stale: Sequence[Record]) -> str:
+    return f"{plural(len(stale), 'case')} of it {'passes' if len(stale) == 1 else 'pass'} now"
 
 
 def _comment(cause: Cause) -> Iterator[str]:
