@@ -203,12 +203,16 @@ def test_the_batch_does_not_matter(load: Load, prompts: Any, draft: str, others:
 
 @case("GEN-3", draft=METHODS, others="sampled", reach="greedy and sampled requests in one batch")
 def test_sampled_neighbours_do_not_matter(load: Load, prompts: Any, draft: str) -> None:
-    """Greedy requests at every second place of a batch; the others are sampled, each in its own way."""
+    """Greedy requests at every second place of a batch; the others are sampled, each in its own way.
+
+    They are shorter and longer in turn.
+    """
     styles: list[dict[str, Any]] = [{}, {"top_k": 20}, {"top_p": 0.9}]
     asked = []
     for n, request in enumerate(greedy(prompts[:4], LENGTH)):
         sampled = {"temperature": 0.7 + 0.1 * n, "seed": n, **styles[n % 3]}
-        asked += [GenerationRequest(prompts[8 + n], max_tokens=20, ignore_eos=True, **sampled), request]
+        around = (prompts[8 + n] * 2)[: 90 if n % 2 else 30]
+        asked += [GenerationRequest(around, max_tokens=20, ignore_eos=True, **sampled), request]
     own, model, generator = own_texts(prompts[:4]), reference_model(TARGET), load(draft)
 
     def check(n: int, result: GenerationResult) -> None:

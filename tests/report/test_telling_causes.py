@@ -156,3 +156,14 @@ def test_what_is_wrong_comes_before_what_changes_beside_other_requests() -> None
     assert order("e2e/greedy:GEN-3", "e2e/parameters:GEN-23") == ["GEN-23", "GEN-3"]
     assert order("e2e/sampled:GEN-12", "e2e/sampled:GEN-5") == ["GEN-5", "GEN-12"]
     assert order(f"{sampler}:WS-2") == ["WS-2"]
+
+
+def test_other_requests_are_shown_as_most_cases_have_them() -> None:
+    """Padding on the wrong side fails beside sampled requests too, which are no condition."""
+    usual = [failing(f"e2e/greedy:GEN-3:draft=none;others={n}", reach="requests come and go") for n in (2, 20)]
+    sampled = failing("e2e/greedy:GEN-3:draft=none;others=sampled", reach="greedy and sampled requests in one batch")
+    right = passing("e2e/greedy:GEN-3:draft=none;others=none")
+    (cause,) = fold([sampled, *usual, *right])
+    assert (cause.case, cause.reach) == (usual[0].id, "requests come and go")
+    assert cause.where == "fails for others=sampled, 2 or 20; passes for others=none"
+    assert fold([sampled, *right])[0].case == sampled.id
