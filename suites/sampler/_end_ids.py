@@ -1,4 +1,4 @@
-"""Tokens at both ends of a vocabulary, without a draft and with one, and what gives wrong ones."""
+"""Tokens at both ends of a vocabulary, without a draft and with one, and mistakes that change their frequencies."""
 
 from __future__ import annotations
 
@@ -50,16 +50,17 @@ def mistaken_ends() -> dict[str, Array]:
 
     def of_quantile(draft: int, residual: Array) -> Array:
         ends = np.clip(residual.cumsum(), p[draft], 1)
-        return np.diff(ends, prepend=p[draft])
+        shares: Array = np.diff(ends, prepend=p[draft])
+        return shares
 
     def of_noise(draft: int, residual: Array, *, is_large: bool) -> Array:
         """Return those of a draft that exp(-noise) of token 0 rejects, or one minus it, where that noise is large."""
         first, rest = residual[0], 1 - residual[0]
-        if not first:
-            return residual * (1 - p[draft])
-        wins = first * ((1 - p[draft]) ** (1 / first) if is_large else 1 - p[draft] ** (1 / first))
-        found = residual * (1 - p[draft] - wins) / rest
-        found[0] = wins
+        found: Array = residual * (1 - p[draft])
+        if first:
+            wins = first * ((1 - p[draft]) ** (1 / first) if is_large else 1 - p[draft] ** (1 / first))
+            found = residual * (1 - p[draft] - wins) / rest
+            found[0] = wins
         return found
 
     p = np.array(MASSES)
@@ -80,9 +81,9 @@ def wrong_part(seen: Array) -> str:
     recovered[drafts, drafts] = 0
     residual = np.where(np.eye(6, dtype=bool), 0.0, p) / (1 - p)[:, None]
     parts = {
-        "tokens without a draft": p_value(seen[0], p),
+        "tokens without a draft": p_value(seen[0].tolist(), p),
         "decisions on drafts": p_value([*accepted, *recovered.sum(axis=1)], np.concatenate([p, 1 - p]) / 6),
-        "tokens after a rejected draft": p_value(recovered.ravel(), (residual * (1 - p)[:, None] / 5).ravel()),
+        "tokens after a rejected draft": p_value(recovered.ravel().tolist(), (residual * (1 - p)[:, None] / 5).ravel()),
     }
     wrong = [name for name, p_of_part in parts.items() if p_of_part < EXCLUDED]
     if len(wrong) != 1 or any(p_of_part < FITS for name, p_of_part in parts.items() if name not in wrong):

@@ -36,7 +36,7 @@ def assert_nothing_kept(call: Callable[[], object], calls: int, kept: int) -> No
     """Check that memory and threads do not grow in each of `ROUNDS` rounds of the same call.
 
     Args:
-        call: the call; what it returns is dropped.
+        call: the call, whose result is dropped.
         calls: calls of a round, and of the warm one before.
         kept: bytes per call from which on a growth is a leak, if it is more than `LEAST` in a round.
 

@@ -16,7 +16,7 @@ from verispec.report.shared import MANY
 from verispec.run.record import Record
 
 COMPOSED = ("sampler", "generation", "serving")
-"""Families of contracts of whole samplers and engines, which are made of ops."""
+"""Families of contracts of end-to-end samplers and engines, which are made of ops."""
 HARM = (
     ("crash", "timeout"),
     ("outside", "input changed"),
