@@ -177,6 +177,10 @@ class Peers:
 
     _GRIDS: ClassVar[dict[str, Callable[[dict[str, Any]], tuple[tuple[int, ...], dict[str, Any]]]]] = {
         "sample_recovered_tokens": lambda a: ((a["cu_num_draft_tokens_ptr"].shape[0], a["max_spec_len"]), {}),
+        "copy_and_expand_dflash_inputs": lambda a: (
+            (a["query_start_loc_ptr"].shape[0] - 1, triton.cdiv(a["longest"], 256)),
+            {"BLOCK_SIZE": 256},
+        ),
         "copy_and_expand_eagle_inputs": lambda a: (
             (a["query_end_loc_ptr"].shape[0], triton.cdiv(a["longest"], 256)),
             {"BLOCK_SIZE_TOKENS": 256},

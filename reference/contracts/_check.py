@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from verispec.reference.contracts._axes import parse
 from verispec.reference.contracts._compiled import MISSING, CompiledContract, Layout, plan_of
 from verispec.reference.contracts._model import REQUIRED, Contract, Cumulative, Scalar, Tensor
 from verispec.reference.contracts._view import TensorView, injective, share_memory, span, view_of
@@ -225,6 +226,8 @@ def _check_related(
     if isinstance(scalar.minimum, str) and value < sizes[scalar.minimum]:
         expected = f"at least {sizes[scalar.minimum]}, the {contract.axes[scalar.minimum]}"
         raise ContractError(contract.name, scalar.name, expected, str(value))
+    if scalar.equals and value != (wanted := parse(scalar.equals).value(sizes)):
+        raise ContractError(contract.name, scalar.name, f"{wanted}, {scalar.equals}", str(value))
 
 
 def _holds(dtype: str, value: float) -> bool:

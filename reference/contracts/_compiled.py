@@ -93,7 +93,7 @@ def _compile(contract: Contract) -> CompiledContract:
             for p in contract.params
         },
         scalars=scalars,
-        related=tuple(s for s in scalars if s.stride_of or s.like or isinstance(s.minimum, str)),
+        related=tuple(s for s in scalars if s.stride_of or s.like or s.equals or isinstance(s.minimum, str)),
         tensors=contract.tensors,
         written=frozenset(t.name for t in contract.outputs),
         aliases=frozenset((t.name, t.may_alias) for t in contract.tensors if t.may_alias),

@@ -125,6 +125,7 @@ class Scalar:
         flag: True for a compile-time parameter.
         tuning: True if the value changes speed but never a result, such as a block size.
         minimum: minimum value, a number or an axis.
+        equals: axis expression that the value must equal, or empty.
         optional: True if None is allowed.
         like: tensor in whose dtype the value must be exact, if that is an integer type.
         stride_of: tensor whose first stride, in elements, the value is.
@@ -139,6 +140,7 @@ class Scalar:
     flag: bool = False
     tuning: bool = False
     minimum: float | str | None = None
+    equals: str = ""
     optional: bool = False
     like: str = ""
     stride_of: str = ""
@@ -333,6 +335,9 @@ class Contract:
         for scalar in self.params:
             if isinstance(scalar, Scalar) and scalar.axis and scalar.axis not in self.axes:
                 raise ValueError(f"{self.name}: {scalar.name} is tied to the unknown axis {scalar.axis!r}")
+            words = re.findall(r"[A-Za-z_]\w*", scalar.equals) if isinstance(scalar, Scalar) else []
+            if unknown := {*words} - {*self.axes} - scalars:
+                raise ValueError(f"{self.name}: {scalar.name} equals an expression with the unknown {sorted(unknown)}")
         for p in self.params:
             others = (p.like, p.may_alias, p.within) if isinstance(p, Tensor) else (p.like, p.stride_of)
             for other in filter(None, others):

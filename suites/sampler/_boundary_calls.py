@@ -16,6 +16,7 @@ STRUCTURE = frozenset({
     "batch_size", "num_tokens", "max_num_tokens", "total_input_tokens", "max_spec_len", "vocab_size",
     "parent_list", "selected_index", "verified_seq_len", "topk", "depth", "draft_token_num", "tree_mask_mode",
     "retrieve_index", "retrieve_next_token", "retrieve_next_sibling", "TOTAL_CP_RANK",
+    "num_rejected_tokens_ptr",
 })  # fmt: skip
 """Parameters that describe the layout of a batch or a group: one value alone cannot change without the others."""
 

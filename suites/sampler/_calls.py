@@ -189,6 +189,17 @@ def copy_and_expand_eagle_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
 
 
 @maker
+def copy_and_expand_dflash_inputs(rng: Rng, shape: BatchShape) -> MadeCall:
+    lengths = np.asarray(shape.counts, dtype=np.int64) + 1
+    # Without counts of rejected tokens callers have removed these from the batch.
+    rejected = rng.integers(0, lengths) if shape.draft else None
+    values = _drafting.flash_arguments(rng, lengths, rejected, int(rng.choice([1, 2, 4, 8, 16])))
+    if shape.synthetic:  # the last positions are past the table
+        values["block_table_ptr"] = values["block_table_ptr"][:, : len(values["block_table_ptr"].T) // 2].copy()
+    return MadeCall(values)
+
+
+@maker
 def compute_slot_mapping(rng: Rng, shape: BatchShape) -> MadeCall:
     # One token per request and its drafts; no caller schedules a request without any.
     lengths = np.asarray(shape.counts, dtype=np.int64) + (not shape.special)

@@ -92,6 +92,37 @@ def expanded_arguments(
     }
 
 
+def flash_arguments(
+    rng: np.random.Generator, lengths: Any, rejected: Any = 0, drafts: int = 3, **changes: Any
+) -> dict[str, Any]:
+    """Return requests with `lengths` target tokens, the last `rejected` of them invalid, and `drafts` mask tokens each.
+
+    Without rejected tokens (None) the call has no counts of them.
+    """
+    lengths = np.asarray(lengths, dtype=np.int64)
+    block = changes.get("block_size", 16)
+    columns = changes.pop("columns", max(8, -(-int(max([0, *lengths]) + drafts + 1) // block) + 1))
+    first = rng.integers(0, block * columns - lengths - drafts)
+    positions = [np.arange(f, f + n) for f, n in zip(first, lengths, strict=True)]
+    total = int(lengths.sum())
+    is_counted = rejected is not None
+    return {
+        "next_token_ids_ptr": rng.integers(1000, 2000, size=len(lengths)),
+        "target_positions_ptr": np.concatenate([*positions, np.zeros(0, dtype=np.int64)]),
+        "block_table_ptr": (rng.permutation(len(lengths) * columns) + 1).reshape(len(lengths), columns),
+        "query_start_loc_ptr": np.concatenate([[0], np.cumsum(lengths)]),
+        "num_rejected_tokens_ptr": np.broadcast_to(rejected, lengths.shape).copy() if is_counted else None,
+        "parallel_drafting_token_id": 7002,
+        "block_size": block,
+        "num_query_per_req": 1 + drafts,
+        "num_speculative_tokens": drafts,
+        "total_input_tokens": total,
+        "BLOCK_SIZE": 64,
+        "HAS_NUM_REJECTED": is_counted,
+        **changes,
+    }
+
+
 def slot_arguments(rng: np.random.Generator, lengths: Any, tail: int = 0, **changes: Any) -> dict[str, Any]:
     """Return requests with `lengths` scheduled tokens at consecutive positions, and `tail` padding tokens."""
     lengths = np.asarray(lengths, dtype=np.int64)

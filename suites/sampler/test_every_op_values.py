@@ -40,10 +40,10 @@ FAR = 2**53
 MANY = 18_000
 """Requests of a batch whose tokens are enough for every kernel to share them out."""
 
-DERIVED = {"expanded_local_pos", "num_accepted", "num_sampled"}
+DERIVED = {"expanded_local_pos", "num_accepted", "num_rejected_tokens_ptr", "num_sampled"}
 """Steps and counts that follow from a batch's rows: a kernel may use them as indices."""
 
-INDEXING = ("compute_slot_mapping",)
+INDEXING = ("compute_slot_mapping", "copy_and_expand_dflash_inputs")
 """Ops in which a position of 64 bits is an index: one past the table is the subject of a clause of their own."""
 
 WIDE = {

@@ -33,6 +33,7 @@ def test_a_sound_contract_is_accepted() -> None:
         ((OUT, Scalar("n", int, "", axis="Q")), "unknown axis 'Q'"),
         ((OUT, Tensor("x", ("B",), ("int32",), "", like="y")), "unknown tensor 'y'"),
         ((OUT, Scalar("s", int, "", stride_of="y")), "unknown tensor 'y'"),
+        ((OUT, Scalar("s", int, "", equals="B+y")), "unknown ['y']"),
         ((OUT, Tensor("x", ("B",), ("int32",), "", within="y")), "unknown tensor 'y'"),
         ((OUT, Tensor("x", ("B",), ("int32",), "", optional=True, required_if="F")), "unknown flag 'F'"),
         ((Tensor("x", ("B",), ("int32",), ""),), "writes a tensor or returns something"),

@@ -148,6 +148,23 @@ def _expanded_inputs(rng: Rng, call: Call, shape: BatchShape) -> None:
     call["out_hidden_state_mapping_ptr"] = np.full(tokens, -9)
 
 
+@disturbs("copy_and_expand_dflash_inputs")
+def _flash_inputs(rng: Rng, call: Call, shape: BatchShape) -> None:
+    drafts, spare, columns = (int(x) for x in rng.integers((1, 0, 1), (5, 3, 5)))
+    requests, tokens, size = shape.requests, call["total_input_tokens"], int(rng.choice([1, 3, 16]))
+    call |= {"num_query_per_req": drafts + 1, "num_speculative_tokens": drafts, "block_size": size}
+    call["target_positions_ptr"] = rng.integers(0, size * columns + 3, size=tokens)
+    call["block_table_ptr"] = rng.integers(0, 2**20, size=(requests + spare, columns))
+    if rng.random() < 0.3:  # some requests have no tokens
+        call["query_start_loc_ptr"] = np.sort(rng.integers(0, tokens + 1, size=requests + 1))
+    call["num_rejected_tokens_ptr"] = rng.integers(0, 9, size=requests)
+    contexts = ("out_context_positions_ptr", "out_context_slot_mapping_ptr")
+    queries = ("out_input_ids_ptr", "out_query_positions_ptr", "out_query_slot_mapping_ptr")
+    call |= {name: np.full(tokens + spare, -9) for name in contexts}
+    call |= {name: np.full(requests * (drafts + 1) + spare, -9) for name in queries}
+    call["out_token_indices_ptr"] = np.full(requests * drafts, -9)
+
+
 @disturbs("compute_slot_mapping")
 def _slots(rng: Rng, call: Call, shape: BatchShape) -> None:
     tail, spare = (int(x) for x in rng.integers(0, 4, size=2))

@@ -141,7 +141,8 @@ def test_copies_of_trees_have_places_of_their_own() -> None:
 
 def test_ops_whose_rows_depend_on_sizes_are_not_repeated() -> None:
     assert {op for op in MAKERS if not is_repeatable(contracts.load(op))} == {
-        "compute_slot_mapping", "copy_and_expand_eagle_inputs", "eagle_prepare_inputs_padded",
+        "compute_slot_mapping", "copy_and_expand_dflash_inputs", "copy_and_expand_eagle_inputs",
+        "eagle_prepare_inputs_padded",
         "eagle_prepare_next_token_padded", "eagle_step_slot_mapping_metadata",
         "build_draft_tree",
     }  # fmt: skip

@@ -199,6 +199,28 @@ COPY: list[Entry] = [
     ("CEE-12", "target_ids(target_token_ids)", f"target_ids({view('target_token_ids', 'stride[0] = 1')})"),
 ]
 
+_SLOT = "return block * block_size + position % block_size;"
+FLASH: list[Entry] = [
+    ("CDI-1", "context_positions.set(i, position)", "context_positions.set(i, target_position.get(begin) + i - begin)"),
+    ("CDI-2", "context_slots.set(i, slot_of(b, position))", "context_slots.set(i, slot_of(0, position))"),
+    ("CDI-3", "position = before + 1 + j", "position = before + j"),
+    ("CDI-4", "end - 1 - rejected, begin, end - 1", "end - 1, begin, end - 1"),
+    ("CDI-5", "has_num_rejected ? Integers", "num_rejected_tokens ? Integers"),
+    ("CDI-6", "slot_of(b, position));\n    }\n    for", "slot_of(b, before + 1) + j);\n    }\n    for"),
+    ("CDI-7", "next.get(b)", "next.get(0)"),
+    ("CDI-8", "first_query + 1 + j", "first_query + j"),
+    ("CDI-9", "first_query = b * num_query_per_req", "first_query = b * num_speculative_tokens"),
+    ("CDI-10", "j < num_query_per_req;", "j < num_query_per_req + (b + 1 == requests);"),
+    ("CDI-11", "i < end;", "i < std::min(end, begin + 1024);"),
+    ("CDI-12", "query_slots(out_query_slot_mapping)", f"query_slots({narrow('out_query_slot_mapping')})"),
+    ("CDI-13", "0), columns - 1)", "0), block_table.stride[0] - 1)"),
+    ("CDI-14", "std::clamp<int64_t>(end - 1 - rejected, begin, end - 1)", "std::max<int64_t>(end - 1 - rejected, 0)"),
+    ("CDI-15", "int64_t before = -1;", "if (begin == end) continue;\n    int64_t before = -1;"),
+    ("CDI-16", _SLOT, _SLOT.replace("block * ", "int64_t{int32_t(block * ").replace(" + ", ")} + ")),
+    ("CDI-17", "blocks(block_table)", f"blocks({view('block_table', 'stride[0] = t.shape[1]')})"),
+    ("CDI-18", "next(next_token_ids)", f"next({view('next_token_ids', 'stride[0] = 1')})"),
+]
+
 SLOTS: list[Entry] = [
     ("CSM-1", "blocks.get(request, place / entry)", "blocks.get(request, 0)"),
     ("CSM-2", "run / total_cp_world_size * cp_kv_cache_interleave_size", "run / total_cp_world_size"),
@@ -325,6 +347,7 @@ TREE_TYPICAL: list[Entry] = [
 MUTANTS: dict[str, list[Entry]] = {
     "build_draft_tree": BUILD_TREE,
     "compute_slot_mapping": SLOTS,
+    "copy_and_expand_dflash_inputs": FLASH,
     "copy_and_expand_eagle_inputs": COPY,
     "eagle_prepare_inputs_padded": PREPARE_INPUTS,
     "eagle_prepare_next_token_padded": NEXT_TOKEN,

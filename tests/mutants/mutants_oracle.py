@@ -17,6 +17,12 @@ MUTANTS: dict[str, list[Entry]] = {
         ("CSM-4", "slots[num_tokens:max_num_tokens]", "slots[num_tokens + 1 : max_num_tokens]"),
         ("CSM-8", "0 <= column < columns", "column < columns"),
     ],
+    "copy_and_expand_dflash_inputs": [
+        ("CDI-4", "np.maximum(end - rejected, start + 1)", "np.maximum(end, start + 1)"),
+        ("CDI-8", "* queries + 1 + np", "* queries + np"),
+        ("CDI-13", "block_table_ptr.shape[1] - 1", "block_table_ptr.shape[1] - 2"),
+        ("CDI-14", "np.maximum(end - rejected, start + 1)", "(end - rejected)"),
+    ],
     "copy_and_expand_eagle_inputs": [
         ("CEE-5", "np.where(is_rejected, 0, moved)", "moved"),
         ("CEE-2", "start[owner] + dropped + j", "start[owner] + j"),

@@ -42,7 +42,7 @@ for _op in (*ROWS, "verify_one_hot"):
     VARIANTS.setdefault(_op, {})["greedy"] = {"temperature": 0.0, "draft": False}, None
 for _op in (*ROWS, "verify_draft_logits"):
     VARIANTS.setdefault(_op, {})["narrow_draft"] = {"draft_vocab": 370}, None
-for _op in ("compute_slot_mapping", "copy_and_expand_eagle_inputs"):
+for _op in ("compute_slot_mapping", "copy_and_expand_dflash_inputs", "copy_and_expand_eagle_inputs"):
     VARIANTS.setdefault(_op, {})["long"] = {"drafts": 300}, None
 
 
@@ -103,6 +103,16 @@ def an_integer_of_no_dtype(rng: Rng, values: Values) -> None:
 def flags(rng: Rng, values: Values) -> None:
     values["input_ptr"] = rng.random(len(values["input_ptr"])) < 0.5
     values["output_ptr"] = values["output_ptr"].astype(np.bool_)
+
+
+@alters("copy_and_expand_dflash_inputs")
+def positions_past_the_table(rng: Rng, values: Values) -> None:
+    values["target_positions_ptr"][1::3] = 16 * values["block_table_ptr"].shape[1] + 3
+
+
+@alters("copy_and_expand_dflash_inputs")
+def all_rejected(rng: Rng, values: Values) -> None:
+    values["num_rejected_tokens_ptr"][::2] += 2
 
 
 @alters("compute_slot_mapping")
