@@ -194,7 +194,7 @@ CONTRACT = Contract(
         Symbol(
             "vllm",
             "vllm.v1.spec_decode.utils.copy_and_expand_dflash_inputs_kernel",
-            since="0.19.0",
+            since="0.20.0",
             rename={"BLOCK_SIZE": "triton_block_size"},
         ),
     ),

@@ -105,24 +105,23 @@ def test_queries_are_those_of_a_batch_without_rejected_tokens(op: OpUnderTest, s
         assert_same(name, given[name].tolist(), removed[name].tolist())
 
 
-@case(
-    "CDI-5",
-    counts=["absent", "not read"],
-    reach=lambda p: "batches without padding hold no rejected tokens" if p["counts"] == "absent" else None,
-)
-def test_every_token_is_accepted_without_counts(op: OpUnderTest, seed: int, counts: str) -> None:
+@case("CDI-5", drafts=[1, 3], reach="batches without padding hold no rejected tokens")
+def test_every_token_is_accepted_without_counts(op: OpUnderTest, seed: int, drafts: int) -> None:
+    op.check_outputs(arguments(np.random.default_rng(seed), LENGTHS, None, drafts))
+
+
+@case("CDI-5", check="counts that are not read")
+def test_counts_that_are_not_read(op: OpUnderTest, seed: int) -> None:
     values = arguments(np.random.default_rng(seed), LENGTHS, None)
-    if counts == "not read":
-        values["num_rejected_tokens_ptr"] = np.array(REJECTED)
-    op.check_outputs(values)
+    op.check_outputs({**values, "num_rejected_tokens_ptr": np.array(REJECTED)})
 
 
-@case("CDI-6", last=[13, 14, 15, 16, 31], drafts=[1, 20], reach=REACH)
-def test_query_slots(op: OpUnderTest, seed: int, last: int, drafts: int) -> None:
+@case("CDI-6", position=[13, 14, 15, 16, 31], drafts=[1, 20], reach=REACH)
+def test_query_slots(op: OpUnderTest, seed: int, position: int, drafts: int) -> None:
     """The first query is on either side of a block's end, or the queries fill more than a block."""
     values = arguments(np.random.default_rng(seed), LENGTHS, drafts=drafts)
     ends = values["query_start_loc_ptr"][1:] - 1
-    values["target_positions_ptr"][ends[[1, 3]]] = last
+    values["target_positions_ptr"][ends[[1, 3]]] = position
     op.check_outputs(values)
 
 
@@ -150,11 +149,12 @@ def test_tokens_of_queries(op: OpUnderTest, seed: int, drafts: int, lengths: tup
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, drafts=drafts))
 
 
-@case("CDI-7", check="a next token that is the mask token", mask=[0, 151_669])
-def test_a_next_token_that_is_the_mask_token(op: OpUnderTest, seed: int, mask: int) -> None:
-    values = arguments(np.random.default_rng(seed), LENGTHS, parallel_drafting_token_id=mask)
-    values["next_token_ids_ptr"][1::2] = mask
-    op.check_outputs(values)
+@case("CDI-7", check="a next token that is the mask token")
+def test_a_next_token_that_is_the_mask_token(op: OpUnderTest, seed: int) -> None:
+    for mask in (0, 151_669):
+        values = arguments(np.random.default_rng(seed), LENGTHS, parallel_drafting_token_id=mask)
+        values["next_token_ids_ptr"][1::2] = mask
+        op.check_outputs(values)
 
 
 @case("CDI-8", drafts=[1, 2, 8], requests=[1, 3, 33], reach=REACH)
@@ -185,10 +185,10 @@ def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple
     op.check_outputs(arguments(np.random.default_rng(seed), lengths, [1, 2, 0][: len(lengths)]))
 
 
-@case("CDI-11", check="queries at the edge of a tile", near=[64, 128, 256, 1024, 4096])
-def test_queries_at_the_edge_of_a_tile(op: OpUnderTest, seed: int, near: int) -> None:
+@case("CDI-11", check="queries at the edge of a tile", block=[64, 128, 256, 1024, 4096])
+def test_queries_at_the_edge_of_a_tile(op: OpUnderTest, seed: int, block: int) -> None:
     """Of some request the queries begin a tile, end it, or lie on both sides of its end."""
-    op.check_outputs(arguments(np.random.default_rng(seed), range(near - 6, near + 3), 1))
+    op.check_outputs(arguments(np.random.default_rng(seed), range(block - 6, block + 3), 1))
 
 
 @case("CDI-11", check="queries longer than a tile", drafts=[255, 1030])
