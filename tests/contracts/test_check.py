@@ -329,6 +329,34 @@ def test_values_between_row_starts() -> None:
         checked("copy_and_expand_eagle_inputs", **{**call, "shift_input_ids": False})
 
 
+def test_a_size_that_equals_another() -> None:
+    b, drafts, n = 2, 3, 5
+    queries = {f"out_{s}_ptr": torch.zeros(8, dtype=torch.int32) for s in ("input_ids", "query_positions")}
+    contexts = {f"out_context_{s}_ptr": torch.zeros(n, dtype=torch.int64) for s in ("positions", "slot_mapping")}
+    call = {
+        "next_token_ids_ptr": torch.zeros(b, dtype=torch.int32),
+        "target_positions_ptr": torch.arange(n),
+        **queries,
+        **contexts,
+        "out_query_slot_mapping_ptr": torch.zeros(8, dtype=torch.int64),
+        "out_token_indices_ptr": torch.zeros(b * drafts, dtype=torch.int32),
+        "block_table_ptr": torch.zeros(b, 4, dtype=torch.int32),
+        "block_table_stride": 4,
+        "query_start_loc_ptr": torch.tensor([0, 2, 5]),
+        "num_rejected_tokens_ptr": None,
+        "parallel_drafting_token_id": 0,
+        "block_size": 16,
+        "num_query_per_req": 4,
+        "num_speculative_tokens": drafts,
+        "total_input_tokens": n,
+    }
+    checked("copy_and_expand_dflash_inputs", **call)
+    with pytest.raises(ContractError, match=r"num_query_per_req: expected 4, num_speculative_tokens\+1, got 3"):
+        checked("copy_and_expand_dflash_inputs", **{**call, "num_query_per_req": 3})
+    with pytest.raises(ContractError, match=r"num_rejected_tokens_ptr: expected a tensor with HAS_NUM_REJECTED=True"):
+        checked("copy_and_expand_dflash_inputs", **call, HAS_NUM_REJECTED=True)
+
+
 def test_a_size_bounded_by_another() -> None:
     call = {
         "num_tokens": 4,
