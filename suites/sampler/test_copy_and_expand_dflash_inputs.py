@@ -51,9 +51,14 @@ def test_context_slots(op: OpUnderTest, seed: int, block: int) -> None:
     One position is the first of a block. A product with 1 / 1,712 is below 1 there, in float32 and in float64.
     """
     given: dict[str, Any] = {"block_size": block, "columns": max(8, 64 // block)}
-    values = arguments(np.random.default_rng(seed), [3, 6, 1], [0, 2, 0], **given)
+    values = arguments(np.random.default_rng(seed), [3, 6, 1], **given)
     values["target_positions_ptr"][:3] = block + np.arange(-1, 2)
     op.check_outputs(values)
+
+
+@case("CDI-2", check="rejected tokens", rejected=[(0, 3, 0, 2), (4, 0, 0, 5)], reach=REJECTED_REACH)
+def test_slots_of_rejected_tokens(op: OpUnderTest, seed: int, rejected: tuple[int, ...]) -> None:
+    op.check_outputs(arguments(np.random.default_rng(seed), LENGTHS, rejected))
 
 
 @case(
@@ -63,7 +68,7 @@ def test_context_slots(op: OpUnderTest, seed: int, block: int) -> None:
     reach="models have contexts of 131,072 tokens",
 )
 def test_positions_that_16_bits_do_not_hold(op: OpUnderTest, seed: int, position: int) -> None:
-    values = arguments(np.random.default_rng(seed), [3, 2], [1, 0], columns=131_072 // 16)
+    values = arguments(np.random.default_rng(seed), [3, 2], columns=131_072 // 16)
     op.check_outputs({**values, "target_positions_ptr": position + np.arange(5)})
 
 
@@ -128,8 +133,8 @@ def test_query_slots(op: OpUnderTest, seed: int, position: int, drafts: int) -> 
 @case("CDI-6", check="block size", block=[1, 7, 128, 1056, 1712, 65_600], reach=block_reach)
 def test_query_slots_of_any_block_size(op: OpUnderTest, seed: int, block: int) -> None:
     given: dict[str, Any] = {"block_size": block, "columns": max(8, 64 // block)}
-    values = arguments(np.random.default_rng(seed), [3, 4, 1], [0, 1, 0], **given)
-    values["target_positions_ptr"] = np.maximum(block + np.array([-3, -2, -1, -4, -3, -2, -1, 0]), 0)
+    values = arguments(np.random.default_rng(seed), [3, 4, 1], **given)
+    values["target_positions_ptr"] = np.maximum(block + np.array([-3, -2, -1, -5, -4, -3, -2, 0]), 0)
     op.check_outputs(values)
 
 
@@ -172,7 +177,7 @@ def test_queries_are_packed_by_request(op: OpUnderTest, seed: int, drafts: int, 
 def test_entries_past_the_batch(op: OpUnderTest, seed: int, spare: int) -> None:
     sizes = {">=T": 16 + spare, ">=B*Q": 4 * 4 + spare}
     shapes = {t.name: (sizes[str(t.shape[0])],) for t in CONTRACT.outputs if t.shape[0] in sizes}
-    op.check_outputs(arguments(np.random.default_rng(seed), LENGTHS, REJECTED), shapes=shapes)
+    op.check_outputs(arguments(np.random.default_rng(seed), LENGTHS), shapes=shapes)
 
 
 @case("CDI-10", check="no batch")
@@ -182,18 +187,18 @@ def test_no_batch(op: OpUnderTest, seed: int) -> None:
 
 @case("CDI-11", lengths=[(1500, 3), (64, 65, 63), (5000, 3)], reach="a prefill is longer than a tile")
 def test_a_request_longer_than_a_tile(op: OpUnderTest, seed: int, lengths: tuple[int, ...]) -> None:
-    op.check_outputs(arguments(np.random.default_rng(seed), lengths, [1, 2, 0][: len(lengths)]))
+    op.check_outputs(arguments(np.random.default_rng(seed), lengths))
 
 
 @case("CDI-11", check="queries at the edge of a tile", block=[64, 128, 256, 1024, 4096])
 def test_queries_at_the_edge_of_a_tile(op: OpUnderTest, seed: int, block: int) -> None:
     """Of some request the queries begin a tile, end it, or lie on both sides of its end."""
-    op.check_outputs(arguments(np.random.default_rng(seed), range(block - 6, block + 3), 1))
+    op.check_outputs(arguments(np.random.default_rng(seed), range(block - 6, block + 3)))
 
 
 @case("CDI-11", check="queries longer than a tile", drafts=[255, 1030])
 def test_more_queries_than_a_tile_holds(op: OpUnderTest, seed: int, drafts: int) -> None:
-    op.check_outputs(arguments(np.random.default_rng(seed), [3, 700, 2], [1, 0, 1], drafts))
+    op.check_outputs(arguments(np.random.default_rng(seed), [3, 700, 2], drafts=drafts))
 
 
 @case(
@@ -210,7 +215,7 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 def test_a_block_past_the_table(op: OpUnderTest, seed: int, columns: int, layout: str) -> None:
     """The last column of a padded row is not the last element before the next row."""
     rng = np.random.default_rng(seed)
-    values = arguments(rng, LENGTHS, REJECTED)
+    values = arguments(rng, LENGTHS)
     values["block_table_ptr"] = rng.permutation(4 * columns).reshape(4, columns) + 1
     values["target_positions_ptr"] = 16 * columns + np.arange(-9, 7)
     op.check_outputs(values, layouts={"block_table_ptr": layout})
@@ -245,13 +250,13 @@ def test_a_request_without_target_tokens(op: OpUnderTest, seed: int, lengths: tu
 
 @case("CDI-16", block_id=[2**27 + 5, 2**31 - 1])
 def test_slots_past_2_to_the_31(op: OpUnderTest, seed: int, block_id: int) -> None:
-    values = arguments(np.random.default_rng(seed), [3, 2], [1, 0])
+    values = arguments(np.random.default_rng(seed), [3, 2])
     op.check_outputs({**values, "block_table_ptr": np.full((2, 8), block_id)})
 
 
 @case("CDI-17", layout="padded")
 def test_the_row_stride_of_the_block_table(op: OpUnderTest, seed: int) -> None:
-    values = arguments(np.random.default_rng(seed), LENGTHS, REJECTED)
+    values = arguments(np.random.default_rng(seed), LENGTHS)
     op.check_outputs(values, layouts={"block_table_ptr": "padded"})
 
 
