@@ -40,7 +40,8 @@ def copy_and_expand_dflash_inputs(
         """Return the slots of positions of requests, of one shape."""
         column, offset = np.divmod(position, block_size)
         column = np.minimum(column, block_table_ptr.shape[1] - 1)
-        return block_table_ptr[request, column].astype(np.int64) * block_size + offset
+        slots: Array = block_table_ptr[request, column].astype(np.int64) * block_size + offset
+        return slots
 
     # Requests follow each other, so that their context tokens do too.
     token = np.arange(start[0], end[-1]) if requests else np.arange(0)
