@@ -10,7 +10,7 @@ from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.judge.resources import assert_nothing_kept
 
 COUNTS = (3, 0, 2, 5, 1, 0, 4)
@@ -32,7 +32,7 @@ def test_inputs_are_left_as_they_were(
     engine: Engine, seed: int, subject: str, family: str | None, batch: str, draft: str, limits: str
 ) -> None:
     """`SamplerUnderTest` compares every field of the batch (of `subject`), bit for bit, after the call."""
-    whole = offered(engine.sampler() if family is None else engine.sampler(family))
+    whole = sampler_of(engine, family)
     heat: Any = {"greedy": 0.0, "sampled": 0.8, "mixed": np.where(np.arange(len(COUNTS)) % 2, 0.0, 0.8)}[batch]
     rng = np.random.default_rng(seed)
     step = random_sampler_batch(
@@ -56,7 +56,7 @@ def test_later_calls_do_not_see_earlier_ones(
     Each of the three follows each other one, so that what one of them left would show. The others of a greedy batch are
     greedy too.
     """
-    sampler = SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    sampler = SamplerUnderTest(sampler_of(engine, family))
     rng = np.random.default_rng(seed)
 
     def drawn(counts: tuple[int, ...], kind: str, **options: Any) -> SamplerBatch:
@@ -87,7 +87,7 @@ def test_later_calls_do_not_see_earlier_ones(
 )
 def test_steps_keep_nothing(engine: Engine, seed: int, subject: str, family: str | None) -> None:
     """Equal steps (of `subject`) of a mixed batch, whose logits have 500 KB or more."""
-    sampler = SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    sampler = SamplerUnderTest(sampler_of(engine, family))
     step = random_sampler_batch(
         np.random.default_rng(seed),
         COUNTS * 5,

@@ -19,7 +19,7 @@ from verispec.cases.sampling import (
 )
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch, Trace
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.judge.statistics import assert_distribution
 from verispec.judge.statistics.effects import BLOCKS, COARSE, DECISIONS, LARGE, effects, of_steps
 from verispec.judge.statistics.trial import Trial
@@ -44,7 +44,7 @@ GUMBEL = [None, "request_state"]
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    return SamplerUnderTest(sampler_of(engine, family))
 
 
 def mixed(
@@ -457,7 +457,7 @@ Noise that recovery shares with drafting shifts row 0, noise that the bonus toke
 @case("WS-15", seeds=["given", "none"], mode="law", reach="every request whose drafts are sampled", p_values=1)
 def test_verification_does_not_reuse_the_noise_of_drafting(engine: Engine, seed: int, seeds: str) -> None:
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     batches, requests = 16, 500
     seen = np.zeros((3, 3), dtype=np.int64)
     for number in range(batches):

@@ -13,7 +13,7 @@ from verispec.cases import case
 from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.suites.sampler._noise_rule import by_rule
 from verispec.suites.sampler.test_whole_sampler import FAMILIES, REACH, equal, separate
 
@@ -25,7 +25,7 @@ REQUESTS = 128
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    return SamplerUnderTest(sampler_of(engine, family))
 
 
 @case("WS-9", family=[None, "request_state"], draft=["present", "absent"], check="long", reach="a request with a seed")

@@ -13,7 +13,7 @@ from verispec.cases import case
 from verispec.cases.sampling import greedy_tokens, random_sampler_batch, rows_of, select
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.judge.statistics import assert_distribution, binomial_tail
 
 FAMILIES = [None, "request_state", "fused"]
@@ -25,7 +25,7 @@ VOCAB = 4096
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    return SamplerUnderTest(sampler_of(engine, family))
 
 
 def refuse(message: str) -> None:
@@ -303,7 +303,7 @@ def test_drafts_come_from_their_own_rows(engine: Engine, seed: int, heat: str) -
     1e-18.
     """
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     rng = np.random.default_rng(seed)
     counts = (2, 3, 0, 1, 4)
     temperature = np.array([0.02, 0.0, 0.02, 0.02, 50.0]) if heat == "mixed" else float(heat)
@@ -425,7 +425,7 @@ def test_random_numbers_reach_both_ends(sampler: SamplerUnderTest, seed: int, pr
 def test_drafts_come_from_the_tail_too(engine: Engine, seed: int) -> None:
     """One token has half of the mass, 1,000 others a thousandth of it: a limit on drafts would exclude these."""
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     step = random_sampler_batch(
         np.random.default_rng(seed), [1] * REQUESTS, 1001, draft=False, seeds=list(range(REQUESTS))
     )
@@ -444,7 +444,7 @@ def test_drafts_have_the_odds_of_their_row(engine: Engine, seed: int) -> None:
     An exponent of 1.09 on the weights makes it so.
     """
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     row = torch.tensor([0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
     seen = np.zeros(len(row), dtype=np.int64)
     for call in range(20):
@@ -470,7 +470,7 @@ def test_drafts_have_the_odds_of_their_temperature(engine: Engine, seed: int) ->
     move a share of 4,000 by nine standard deviations.
     """
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     heats = np.tile(HEATS, 200)
     row = np.log([SHARE, 1 - SHARE])
     draft_logits = torch.from_numpy(np.maximum(heats, 0.5 * (heats == 0))[:, None] * row).float()
@@ -526,7 +526,7 @@ def test_requests_of_a_large_batch_do_not_see_the_others(sampler: SamplerUnderTe
 
 @case("WS-2", change="alone", check=["drafts", "drafts of wide rows"], reach=is_many)
 def test_drafts_of_a_large_batch_do_not_see_the_others(engine: Engine, seed: int, check: str) -> None:
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     rng = np.random.default_rng(seed)
     count, vocab = (160, 50) if check == "drafts" else (4, WIDE_ROWS)
     step = random_sampler_batch(rng, [1] * count, vocab, draft=False, seeds=list(range(count)))

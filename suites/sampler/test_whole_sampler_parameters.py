@@ -17,7 +17,7 @@ from verispec.cases.orders import one_sign
 from verispec.engines import Engine, UnsupportedCall
 from verispec.engines.protocol.generation import TokenLogprobs
 from verispec.engines.protocol.sampling import RequestContext, SamplerBatch
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.judge.statistics.supposed import Sample, assert_law
 from verispec.run.record import FAULT
 from verispec.suites.sampler._mistaken import mistaken_outcomes, telling_laws
@@ -49,7 +49,7 @@ GUMBEL = [None, "request_state"]
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    return SamplerUnderTest(sampler_of(engine, family))
 
 
 def reach(params: Mapping[str, Any]) -> str:

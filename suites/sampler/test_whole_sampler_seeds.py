@@ -14,7 +14,7 @@ from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch, rows_of
 from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
-from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.judge.statistics import assert_distribution
 from verispec.suites.sampler._end_ids import ENDS, MASSES, check_ends
 
@@ -22,7 +22,7 @@ from verispec.suites.sampler._end_ids import ENDS, MASSES, check_ends
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    return SamplerUnderTest(sampler_of(engine, family))
 
 
 @case("WS-3", family=["request_state", "fused"], check="bits past 32", reach="requests with different seeds")
@@ -131,7 +131,7 @@ def test_no_two_ids_share_their_noise(sampler: SamplerUnderTest, size: str) -> N
 )
 def test_no_two_ids_share_their_noise_in_drafting(engine: Engine, seed: int, size: str) -> None:
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     vocab, ends, requests = SIZES[size]
     requests = requests // 2 if ends == vocab else 64
     step = SamplerBatch(torch.zeros(2 * requests, vocab), [[0]] * requests, torch.ones(requests))
@@ -221,7 +221,7 @@ FIRST_ROW, SURE_ROW, BONUS_ROW = (0.5, 0.25, 0.25), (1.0, 0.0, 0.0), (0.0, 0.5, 
 def test_a_step_shares_no_random_number_with_the_next(engine: Engine, seed: int) -> None:
     """The last token of a step, 1 or 2, says nothing about whether the next step keeps its first draft."""
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     for drafts in range(1, 5):
         rows = torch.tensor([FIRST_ROW, *[SURE_ROW] * (drafts - 1), BONUS_ROW]).log()
         step = SamplerBatch(rows, [[0] * drafts], torch.ones(1), draft_probs=torch.eye(3)[[0] * drafts])
@@ -249,7 +249,7 @@ def test_requests_without_a_seed_repeat_no_other(engine: Engine, seed: int) -> N
     of one place alone repeat at any distance, such as that of a buffer of 256 rows.
     """
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     step = SamplerBatch(torch.zeros(4 * UNSEEDED, FLAT), [[0] * 3] * UNSEEDED, torch.ones(UNSEEDED))
     drafted = sampler.draft_and_verify(step, torch.zeros(3 * UNSEEDED, FLAT))
     texts = Counter((*ids, *tokens) for ids, tokens in zip(drafted.draft_token_ids, drafted.tokens, strict=True))
@@ -269,7 +269,7 @@ def test_requests_without_a_seed_repeat_no_other(engine: Engine, seed: int) -> N
 def test_drafts_of_the_targets_own_rows_are_accepted(engine: Engine, seed: int) -> None:
     """The rows of draft and target are the same, so that p = q at any temperature: rounding rejects hardly a draft."""
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     rng = np.random.default_rng(seed)
     counts = rng.integers(1, 5, OWN).tolist()
     step = random_sampler_batch(
@@ -299,7 +299,7 @@ def test_drafts_are_verified_by_what_they_were_drawn_from(engine: Engine, seed: 
     then give a statistic near 180 or more, where the level is near 56.
     """
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     draft = torch.linspace(0, SPREAD, 8, dtype=torch.float64)
     target = draft.flip(0)
     seen = np.zeros(8, dtype=np.int64)
@@ -322,7 +322,7 @@ def test_rates_and_bonus_tokens_do_not_depend_on_the_draft(engine: Engine, seed:
     The law of a token after a rejection is left to the engine.
     """
     torch.manual_seed(seed)
-    sampler = SamplerUnderTest(offered(engine.sampler()))
+    sampler = SamplerUnderTest(sampler_of(engine))
     row = torch.tensor([0.4, 0.35, 0.25], dtype=torch.float64)
     seen = np.zeros((3, 4), dtype=np.int64)
     for number in range(BATCHES):

@@ -16,7 +16,7 @@ from verispec.cases import case
 from verispec.cases.sampling import random_sampler_batch, rows_of, target_distribution
 from verispec.engines import Engine, UnsupportedCall
 from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
-from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, offered
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.judge.statistics import binomial_tail
 from verispec.judge.statistics.rates import Rates
 from verispec.judge.statistics.trial import Trial
@@ -33,7 +33,7 @@ FAMILIES = [None, "request_state"]
 @pytest.fixture
 def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
     torch.manual_seed(seed)
-    return SamplerUnderTest(offered(engine.sampler() if family is None else engine.sampler(family)))
+    return SamplerUnderTest(sampler_of(engine, family))
 
 
 def temperatures(batch: str, requests: int) -> Any:

@@ -97,6 +97,15 @@ def test_a_missing_trace_says_what_to_write(repro: Repro) -> None:
     assert "reached" not in out
 
 
+@pytest.mark.parametrize("family", ["block", "request_state", "fused"])
+def test_a_sampler_of_any_name_is_tested_as_the_flat_one_alone(repro: Repro, family: str) -> None:
+    """An engine with one sampler ignored the family, and was accused of the rule of blocks."""
+    case = "sampler/whole_sampler:WS-10:family={};limits=none;draft=present;mode=law"
+    code, out, _ = repro(case.format(family), "--engine", "own_samplers:Untraced")
+    assert code == exits.CANNOT_TELL
+    assert f"to have '{family}' tested, return Unsupported(reason) for families" in " ".join(out.split())
+
+
 def test_an_answer_of_another_type_accuses_no_clause(repro: Repro) -> None:
     code, out, _ = repro(WS_7, "--engine", "own_samplers:ReturnsNone")
     assert code == exits.CANNOT_TELL

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from verispec.judge._memory import LAYOUTS, SHIFTED, GuardedTensor, sparse_zeros
     from verispec.judge._op import OpUnderTest, Replayed
     from verispec.judge._repeated import check_repeated
-    from verispec.judge._sampler import SamplerUnderTest
+    from verispec.judge._sampler import SamplerUnderTest, sampler_of
 
 __all__ = [
     "EXPLANATION",
@@ -63,6 +63,7 @@ __all__ = [
     "offered",
     "repeated",
     "row_sizes",
+    "sampler_of",
     "sparse_zeros",
 ]
 
@@ -72,7 +73,7 @@ _WITH_TORCH = {
     "_memory": ("LAYOUTS", "SHIFTED", "GuardedTensor", "sparse_zeros"),
     "_op": ("OpUnderTest", "Replayed"),
     "_repeated": ("check_repeated",),
-    "_sampler": ("SamplerUnderTest",),
+    "_sampler": ("SamplerUnderTest", "sampler_of"),
 }
 
 

@@ -15,16 +15,56 @@ from verispec.engines.protocol.check import (
     require_tokens,
     require_trace,
 )
+from verispec.engines.protocol.engine import Unsupported
 from verispec.judge._copied_requests import copied_context
-from verispec.judge._failure import Failure, Kind, Mismatch, NotOffered, call_engine
+from verispec.judge._failure import Failure, Kind, Mismatch, NotOffered, call_engine, offered
 from verispec.judge._memory import bits
 
 if TYPE_CHECKING:
     import torch
 
-    from verispec.engines import DraftedTokens, ProcessedTokens, RequestContext, SamplerBatch, Trace, WholeSampler
+    from verispec.engines import (
+        DraftedTokens,
+        Engine,
+        ProcessedTokens,
+        RequestContext,
+        SamplerBatch,
+        Trace,
+        WholeSampler,
+    )
 
 Answer = TypeVar("Answer")
+
+
+MADE_UP = "no such family"
+"""A family that no engine has: an engine that answers it with a sampler does not read the family."""
+
+
+def sampler_of(engine: Engine, family: str | None = None) -> WholeSampler:
+    """Return the end-to-end sampler of `family`; None is the engine's default one.
+
+    An engine with one sampler may ignore the family. That sampler is then tested once, by the rule that it has, and
+    never accused of another family's rule.
+
+    Raises:
+        NotOffered: the engine has no sampler of this family, or does not read the family.
+    """
+    if family is None:
+        return offered(engine.sampler())
+    sampler = offered(engine.sampler(family))
+    if family != "flat" and _ignores_families(engine):
+        raise NotOffered(
+            "sampler(family) returns a sampler for any name, so that 'flat' alone is tested; "
+            f"to have {family!r} tested, return Unsupported(reason) for families that the engine lacks; see {GUIDE}"
+        )
+    return sampler
+
+
+def _ignores_families(engine: Engine) -> bool:
+    try:
+        return not isinstance(engine.sampler(MADE_UP), Unsupported)
+    except Exception:  # an engine that raises for unknown names reads them
+        return False
 
 
 class SamplerUnderTest:

@@ -17,7 +17,7 @@ from verispec.cases import CaseId
 from verispec.engines import Engine
 from verispec.errors import VerispecError
 from verispec.fixtures import model
-from verispec.judge import Failure, OpCall, OpUnderTest, SamplerUnderTest, offered
+from verispec.judge import Failure, OpCall, OpUnderTest, SamplerUnderTest, offered, sampler_of
 from verispec.run.events import CANNOT_WRITE
 from verispec.run.plan import suites_folder
 from verispec.run.record import SAVED
@@ -126,7 +126,7 @@ class Keeper:
         assert self._replay
         saved = file.read(self._replay)
         family = saved.step["family"]
-        self.step["sampler"] = SamplerUnderTest(offered(engine.sampler(family) if family else engine.sampler()))
+        self.step["sampler"] = SamplerUnderTest(sampler_of(engine, family or None))
         steps.require_right(self.step["sampler"], steps.from_arrays(saved.tensors, saved.step["batch"]))
 
     def crashed(self) -> dict[str, str]:

@@ -46,7 +46,7 @@ _CALLS: Mapping[str, tuple[tuple[object, ...], Mapping[str, object]]] = {
 }
 """Calls of each method as the harness makes them."""
 
-SAMPLER_FAMILIES = ("flat", "request_state")
+SAMPLER_FAMILIES = ("flat", "request_state", "block", "fused")
 
 
 class ProtocolError(Exception):

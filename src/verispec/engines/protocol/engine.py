@@ -94,8 +94,9 @@ class Engine(Protocol):
         """Return the end-to-end sampler: logits and draft tokens in, emitted tokens out.
 
         Args:
-            family: "flat", which draws from a generator per request, or "request_state", which draws from a
-                counter-based RNG by seed and position.
+            family: "flat", which draws from a generator per request; "request_state", which draws from a
+                counter-based RNG by seed and position; "block", which verifies all drafts of a request as one block;
+                "fused", which goes from raw logits to tokens in one launch.
 
         Returns:
             A callable over a `SamplerBatch`; `Unsupported` if the engine has no sampler of this family.
