@@ -84,7 +84,8 @@ CONTRACT = Contract(
         Clause(
             "BLK-9",
             "If a draft token is rejected, target_logsumexp and draft_logsumexp are those of its row, and "
-            "log_prefix_ratio is that of the accepted tokens before it (0 for none).",
+            "log_prefix_ratio is that of the accepted tokens before it (0 for none); else a request's may have any "
+            "value.",
             _KERNEL,
             outputs=("target_logsumexp", "draft_logsumexp", "log_prefix_ratio"),
         ),

@@ -49,7 +49,7 @@ CONTRACT = Contract(
         Clause(
             "PRJ-7",
             "If p/q rejects a draft token, target_logsumexp and draft_logsumexp are the log-sum-exps of its target row "
-            "and of its tempered draft row (0 for one-hot drafts).",
+            "and of its tempered draft row (0 for one-hot drafts); else a request's may have any value.",
             _KERNEL,
             outputs=("target_logsumexp", "draft_logsumexp"),
         ),

@@ -98,7 +98,8 @@ def test_a_configuration_that_cannot_work_is_refused(load: Load, tiny: dict[str,
             load(bad.draft, **bad.cure)  # An engine that lacks the option as such has said all that it can.
         check_message(str(refusal), bad.names, bad.values)
     except Exception as error:
-        message = f"{type(error).__name__} where words were expected: {' '.join(str(error).split())[:200]}"
+        said = " ".join(str(error).split())[:200]
+        message = f"load raised {type(error).__name__}, where it must raise UnsupportedCall(reason): {said}"
         raise Mismatch(Failure(Kind.RAISED, message)) from error
     else:
         prompt = ((1, 5, 2) * bad.length)[: bad.length]

@@ -257,7 +257,7 @@ def _verification(op: str, rng: Rng, shape: BatchShape) -> MadeCall:
     values = requests.arguments(contracts.load(op))
     logits = ("target_logits", "draft_logits")
     return MadeCall(
-        values, {"sampled": (requests.requests, requests.columns)}, _request_state.NORMALISERS, same=(logits,)
+        values, {"sampled": (requests.requests, requests.columns)}, _request_state.compared(op), same=(logits,)
     )
 
 

@@ -108,7 +108,7 @@ def accepting_calls(op: str, rng: np.random.Generator, size: str, *, draft: bool
         rates = (u * (1 + ACCEPT_GAP), u * (1 - ACCEPT_GAP)) if size == "small" else (1.0,)
         return [MadeCall(*synthetic_arguments(batch, contract, np.array([rate]))) for rate in rates]
     shapes = {"sampled": (batch.requests, batch.columns)}
-    compare = _fused.by_rule(op) if op.startswith("verify") else _request_state.NORMALISERS
+    compare = _fused.by_rule(op) if op.startswith("verify") else _request_state.compared(op)
     return [MadeCall(batch.arguments(contract), shapes, compare)]
 
 
