@@ -46,11 +46,15 @@ CONTRACT = Contract(
         ),
         Clause(
             "PHX-4",
-            "Draft tokens, acceptance tests and target tokens never share a counter, and neither do two steps.",
+            "Draw 0 is for target tokens, draw 1 for draft tokens, draw 2 for acceptance tests: they "
+            "never share a counter, and neither do two steps.",
             "vllm#54282; vllm-ascend#16370; vllm 0.33.0 vllm.v1.worker.gpu.sample.gumbel.spec_step_seed",
         ),
         Clause(
-            "PHX-5", "A word w represents the uniform sample (w + 1/2) * 2^-32, above 0 and below 1.", "sglang#35771"
+            "PHX-5",
+            "A word w represents the uniform sample u = (w + 1/2) * 2^-32, above 0 and below 1. A Gumbel sample is "
+            "-log(-log(1 - u)), that of a vocabulary's entry from the lane of its id.",
+            "sglang#35771",
         ),
         Clause("PHX-6", "Strides are honoured; an empty batch is a no-op.", "contract: tensors, not pointers"),
     ),
