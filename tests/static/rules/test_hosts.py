@@ -80,6 +80,17 @@ def test_a_replaced_function(judged, params, install, level):
         assert [side.label for side in finding.sides] == ["call", "original", "replacement"]
 
 
+@pytest.mark.parametrize(("version", "level"), [("1.1.0", None), ("1.2.0", Level.ERROR)])
+def test_a_version_that_stands_in_the_package_itself(judged, version, level):
+    """Small packages have no file of their own for it; tests of other versions were reported as open ones."""
+    host = {path: text for path, text in CORE.items() if path != "core/_version.py"}
+    host["core/__init__.py"] = 'import os\n\n__version__ = "1.2.0"\n'
+    install = f'if core_is("{version}"):\n    core.sampler.topk = topk_npu'
+    assert [found.level for found in judged("SIG205", patch(install=install), host)] == ([level] if level else [])
+    host["tools/__init__.py"] = '__version__ = "0.1"\n'
+    assert [found.level for found in judged("SIG205", patch(install=install), host)] == [Level.NOTE], "which of them?"
+
+
 def test_values_that_trade_places_are_named(judged):
     """The call binds, and every value is wrong: no test of shapes sees it where both are of the same shape."""
     (first,) = judged("SIG205", patch("n, logits, ids=None, state=None"), CORE)

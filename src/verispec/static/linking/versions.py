@@ -18,21 +18,34 @@ _COMPARE: Final[dict[str, Callable[[Version, Version], bool]]] = {
 _NAMED: Final = re.compile(r"==\s*([\w.+!-]+)")
 _WRITTEN: Final = re.compile(rb"^__version__[^=\n]*=(?:[^=\n\"']*=)*[ \t]*[\"']([^\"'\n]+)[\"']", re.MULTILINE)
 
+_OWN: Final = ("_version.py", "version.py")
+_PACKAGE: Final = "__init__.py"
+
 
 def host_version(tree: Tree) -> Version | None:
-    """Return the version of the host `tree`, from its name (``vllm==0.24.0``), else from its ``_version.py``."""
+    """Return the version of the host `tree`: of its name (``vllm==0.24.0``), else of a file of it, None if unknown.
+
+    That is ``_version.py`` or ``version.py``, else the only ``__init__.py`` at the top that has one.
+    """
     named = _NAMED.search(tree.describe())
-    texts = [named[1]] if named else []
-    for file in tree.files() if not named else ():
-        if file.path.count("/") <= 1 and file.path.endswith(("_version.py", "version.py")):
-            written = _WRITTEN.search(file.read())
-            texts += [written[1].decode("ascii", "replace")] if written else []
-    for text in texts:
-        try:
-            return Version(text)
-        except InvalidVersion:
-            continue
-    return None
+    if named:
+        return _parsed(named[1])
+    files = [file for file in tree.files() if file.path.count("/") <= 1 and file.path.endswith((*_OWN, _PACKAGE))]
+    own = [version for file in files if file.path.endswith(_OWN) and (version := _written(file.read()))]
+    packages = {version for file in files if file.path.endswith(_PACKAGE) and (version := _written(file.read()))}
+    return own[0] if own else packages.pop() if len(packages) == 1 else None
+
+
+def _written(source: bytes) -> Version | None:
+    found = _WRITTEN.search(source)
+    return _parsed(found[1].decode("ascii", "replace")) if found else None
+
+
+def _parsed(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def holds(test: Sequence[Any], version: Version) -> bool | None:
