@@ -221,15 +221,27 @@ def with_steps(results: Sequence[GenerationResult]) -> Sequence[GenerationResult
     return results
 
 
-def first_verification(result: GenerationResult) -> SpeculativeStep:
+def first_verification(result: GenerationResult, depth: int = 0) -> SpeculativeStep:
     """Return the verification of the drafts after the first token.
 
+    Args:
+        result: result of a request with room for all drafts.
+        depth: drafts of which the case knows the law; 0 for any number.
+
     Raises:
-        Inconclusive: the first token was drafted too, so that the outcomes have other probabilities.
+        Inconclusive: the first token was drafted too, or the engine chose fewer drafts than `depth`, so that the
+            outcomes have other probabilities.
+        Mismatch: there are more drafts than `depth`.
     """
     if result.steps[0].drafted:
         raise Inconclusive("the engine drafts the first token too; this case knows the law of the drafts after it")
-    return result.steps[1]
+    step = result.steps[1]
+    if step.drafted < depth:
+        raise Inconclusive(
+            f"the engine chose {step.drafted} drafts for the first verification; this case knows the law of {depth}"
+        )
+    require(step.drafted <= (depth or step.drafted), f"the first verification has {step.drafted} drafts of {depth}")
+    return step
 
 
 def require(good: bool, message: str, kind: Kind = Kind.VALUE) -> None:

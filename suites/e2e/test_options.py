@@ -110,7 +110,8 @@ def check_acceptance(
     exact = accepted_lengths(tiny["target"], tiny["draft"], request, method, 3, argmax=draft == ARGMAX).sum(axis=0)
 
     def counts_of(results: Sequence[GenerationResult]) -> Array:
-        return np.bincount([first_verification(result).accepted for result in with_steps(results)], minlength=4)
+        steps = [first_verification(result, depth=3) for result in with_steps(results)]
+        return np.bincount([step.accepted for step in steps], minlength=4)
 
     asked = [replace(request, seed=n) for n in range(count)]
     results = sampled_in_parts(generator, asked, lambda results, part: fits(counts_of(results), exact, part))

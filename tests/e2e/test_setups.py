@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from verispec.engines.protocol.generation import FinishReason, GenerationResult, SpeculativeStep
-from verispec.judge import Inconclusive, NotOffered
+from verispec.judge import Inconclusive, Mismatch, NotOffered
 from verispec.run import outcome
 from verispec.run.coverage import CLAIMED_OPS, shortfalls
 from verispec.run.record import Record
@@ -25,6 +25,16 @@ def test_drafts_after_the_first_token_are_verified_by_the_second_step() -> None:
 def test_an_engine_that_drafts_the_first_token_is_not_called_wrong() -> None:
     with pytest.raises(Inconclusive, match="first token"):
         first_verification(result_of(VERIFIED, VERIFIED))
+
+
+def test_an_engine_that_chooses_fewer_drafts_is_not_called_wrong() -> None:
+    """One with a K of its own for each step, up to the option's, has another law of accepted drafts."""
+    few = result_of(SpeculativeStep(0, 0), SpeculativeStep(1, 1))
+    with pytest.raises(Inconclusive, match="chose 1 drafts for the first verification; this case knows the law of 3"):
+        first_verification(few, depth=3)
+    assert first_verification(few).drafted == 1
+    with pytest.raises(Mismatch, match="3 drafts of 2"):
+        first_verification(result_of(SpeculativeStep(0, 0), VERIFIED), depth=2)
 
 
 def test_cases_that_all_need_what_an_engine_does_not_tell_are_no_gap() -> None:
