@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.check import ProtocolError, require_results
+from verispec.engines.protocol.check import ProtocolError, require_metrics, require_results
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -81,7 +81,7 @@ class GuardedGenerator:
 
     def metrics(self) -> SpeculationMetrics:
         """Return the engine's counts."""
-        return self._generator.metrics()
+        return require_metrics(self._generator.metrics())
 
     def close(self) -> None:
         """Close the engine's generator."""

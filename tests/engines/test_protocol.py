@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from judging import importable
@@ -13,11 +16,31 @@ from oracle_engine import OracleEngine
 
 from verispec import engines, exits
 from verispec.cli import main
-from verispec.engines import Description, LoadKeywords, LoadOptions, SamplerBatch, Trace, Unsupported
-from verispec.engines.protocol.check import ProtocolError, check_subjects, require_tokens, require_trace
+from verispec.engines import (
+    Description,
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    LoadKeywords,
+    LoadOptions,
+    SamplerBatch,
+    SpeculativeStep,
+    TokenKind,
+    TokenLogprobs,
+    Trace,
+    Unsupported,
+)
+from verispec.engines.protocol.check import (
+    ProtocolError,
+    check_subjects,
+    require_results,
+    require_tokens,
+    require_trace,
+)
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.reference import contracts
+from verispec.suites.e2e._guard import GuardedGenerator
 
 OP = "expand_batch_to_tokens"
 
@@ -159,6 +182,60 @@ def test_an_answer_of_another_type_is_the_adapters_fault(answer: Any, words: str
 @pytest.mark.parametrize("answer", [torch.tensor([[1], [2]]), ([1], (2,)), [torch.tensor([1]), [torch.tensor(2)]]])
 def test_tokens_may_come_in_tensors_and_tuples(answer: Any) -> None:
     assert require_tokens(answer, batch()) == [[1], [2]]
+
+
+def test_rows_padded_to_one_length_are_the_adapters_fault() -> None:
+    """vLLM's own output has -1 behind a request's tokens; the length of such rows was taken for a fault of WS-2."""
+    with pytest.raises(ProtocolError, match=r"sampler\(batch\)\[1\]: expected .* without padding"):
+        require_tokens(torch.tensor([[1, 2, 3], [2, -1, -1]]), batch())
+    assert require_tokens([[1, -1], [2]], batch()) == [[1, -1], [2]], "a step may emit -1, which is the sampler's fault"
+
+
+RESULT = GenerationResult((1, 2), FinishReason.LENGTH, (TokenKind.PLAIN,) * 2, (SpeculativeStep(0, 0),) * 2)
+LOGPROBS = TokenLogprobs(-1.0, ((3, -1.0),))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"token_ids": [1, 2]},
+        {"token_ids": torch.tensor([1, 2])},
+        {"token_ids": (np.int64(1), np.int32(2))},
+        {"kinds": ["plain", "plain"], "steps": list(RESULT.steps), "finish_reason": "length"},
+    ],
+)
+def test_a_result_may_have_lists_arrays_and_plain_words(fields: dict[str, Any]) -> None:
+    """A list of tokens never equalled the tuple of those that its caller heard, and was called wrong."""
+    asked = GenerationRequest((1,))
+    other = replace(RESULT, **fields)
+    assert require_results([other]) == [RESULT]
+    assert require_results([replace(RESULT, samples=[other])]) == [replace(RESULT, samples=(RESULT,))]
+    generator = SimpleNamespace(generate=lambda requests, on_emit: on_emit(0, [1, 2], ["plain"] * 2) or [other])
+    assert GuardedGenerator(generator, vocab_size=3).generate([asked]) == [RESULT]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"token_ids": "12"}, "[0].token_ids: expected token ids, got str '12'"),
+        ({"kinds": ("draft", "plain")}, "[0].kinds: expected verispec.engines.TokenKind"),
+        ({"finish_reason": "eos"}, "[0].finish_reason: expected verispec.engines.FinishReason, got str 'eos'"),
+        ({"steps": ((3, 1),)}, "[0].steps[0]: expected verispec.engines.SpeculativeStep, got tuple (3, 1)"),
+        ({"logprobs": ({3: -1.0},)}, "[0].logprobs[0]: expected verispec.engines.TokenLogprobs, got dict {3: -1.0}"),
+        ({"prompt_logprobs": (None, -1.0)}, "[0].prompt_logprobs[1]: expected verispec.engines.TokenLogprobs"),
+        ({"samples": ([1, 2],)}, "[0].samples[0]: expected a GenerationResult, got list [1, 2]"),
+    ],
+)
+def test_a_field_of_another_type_is_named(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProtocolError) as raised:
+        require_results([replace(RESULT, **fields)])
+    assert words in str(raised.value)
+    assert require_results([replace(RESULT, logprobs=(LOGPROBS,), prompt_logprobs=(None, LOGPROBS))])
+
+
+def test_counts_of_another_type_are_named() -> None:
+    with pytest.raises(ProtocolError, match=r"metrics\(\): expected a SpeculationMetrics, got None"):
+        GuardedGenerator(SimpleNamespace(metrics=lambda: None), vocab_size=3).metrics()
 
 
 def test_a_trace_has_the_shapes_that_draws_ask_for() -> None:

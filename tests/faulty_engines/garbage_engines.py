@@ -53,7 +53,8 @@ class Samplers(Reference):
         super().__init__("verispec.reference.cpu", "garbage", "cpu", {})
 
     def sampler(self, family: str = "flat") -> Any:
-        return Garbage(super().sampler(family))
+        sampler = super().sampler(family)
+        return sampler if isinstance(sampler, Unsupported) else Garbage(sampler)
 
 
 class Garbage:

@@ -9,19 +9,30 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from verispec import exits
 from verispec.engines.protocol.engine import PLATFORMS, Description, Engine, Unsupported, UnsupportedCall
-from verispec.engines.protocol.generation import GenerationResult, TokenLogprobs
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationResult,
+    SpeculationMetrics,
+    SpeculativeStep,
+    TokenKind,
+    TokenLogprobs,
+)
 from verispec.engines.protocol.kernel_sites import KernelSites
 from verispec.engines.protocol.sampling import DraftedTokens, ProcessedTokens, RequestContext, SamplerBatch, Trace
 from verispec.errors import VerispecError
 
 if TYPE_CHECKING:
     from verispec.reference.contracts import Contract
+
+T = TypeVar("T")
+Member = TypeVar("Member", bound=StrEnum)
 
 CODE = "V-ENG-PROTOCOL"
 GUIDE = "docs/reference/engine-protocol.md"
@@ -291,11 +302,14 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
         got = _shown(answer) if rows is None else f"{len(rows)} rows for {requests} requests"
         raise ProtocolError(f"{CODE} {where}: expected a list of {requests} lists of token ids, got {got}")
     tokens: list[list[int]] = []
-    for b, row in enumerate(rows):
+    for b, (row, drafts) in enumerate(zip(rows, batch.counts, strict=True)):
         ids = _list(row)
         is_plain = ids is not None and set(map(type, ids)) <= {int}
         if ids is None or not (is_plain or all(map(_is_int, ids))):
             raise ProtocolError(f"{CODE} {where}[{b}]: expected a list of token ids, got {_shown(row)}")
+        if len(ids) > drafts + 1 and set(ids[drafts + 1 :]) == {-1}:
+            wanted = f"the 1 to {drafts + 1} emitted tokens of a request with {drafts} drafts, without padding"
+            raise ProtocolError(f"{CODE} {where}[{b}]: expected {wanted}, got {_shown(row)}")
         tokens.append(ids if is_plain else list(map(int, ids)))
     return tokens
 
@@ -303,16 +317,78 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
 def require_results(answer: object, where: str = "generate(requests)") -> list[GenerationResult]:
     """Return a generator's answer as a list; whether it has a result for each request is left to the case.
 
+    Fields may have lists, arrays and tensors for tuples, and plain words for members of enumerations.
+
     Raises:
-        ProtocolError: the answer is not a sequence of results.
+        ProtocolError: the answer is not a sequence of results, or a field of one has another type.
     """
     results = _list(answer)
     if results is None:
         raise ProtocolError(f"{CODE} {where}: expected a list of GenerationResult, got {_shown(answer)}")
-    for index, result in enumerate(results):
-        if not isinstance(result, GenerationResult):
-            raise ProtocolError(f"{CODE} {where}[{index}]: expected a GenerationResult, got {_shown(result)}")
-    return results
+    return [_plain_result(result, f"{where}[{index}]") for index, result in enumerate(results)]
+
+
+def require_metrics(answer: object) -> SpeculationMetrics:
+    """Return a generator's counts.
+
+    Raises:
+        ProtocolError: they are of another type.
+    """
+    return _typed(answer, SpeculationMetrics, "metrics()", "a SpeculationMetrics")
+
+
+def _plain_result(result: object, where: str) -> GenerationResult:
+    """Return a result whose fields have the types of the protocol: tuples, plain integers, members of enumerations.
+
+    Raises:
+        ProtocolError: a field has a type that stands for no such value.
+    """
+    found = _typed(result, GenerationResult, where, "a GenerationResult")
+    token_ids = _items(found.token_ids, f"{where}.token_ids", "token ids")
+    if not set(map(type, token_ids)) <= {int}:
+        if not all(map(_is_int, token_ids)):
+            raise ProtocolError(f"{CODE} {where}.token_ids: expected token ids, got {_shown(found.token_ids)}")
+        token_ids = tuple(map(int, token_ids))
+    rows: dict[str, tuple[Any, ...]] = {}
+    for name, kind in (("steps", SpeculativeStep), ("logprobs", TokenLogprobs), ("prompt_logprobs", TokenLogprobs)):
+        rows[name] = _items(getattr(found, name), f"{where}.{name}", f"verispec.engines.{kind.__name__}")
+        for place, row in enumerate(rows[name]):
+            if not isinstance(row, kind) and not (row is None and name == "prompt_logprobs"):
+                _typed(row, kind, f"{where}.{name}[{place}]", f"verispec.engines.{kind.__name__}")
+    return replace(
+        found,
+        token_ids=token_ids,
+        finish_reason=_member(found.finish_reason, FinishReason, f"{where}.finish_reason"),
+        kinds=tuple(_member(kind, TokenKind, f"{where}.kinds") for kind in _items(found.kinds, where, "kinds")),
+        samples=tuple(_plain_result(sample, f"{where}.samples[{place}]") for place, sample in enumerate(found.samples)),
+        **rows,
+    )
+
+
+def _typed(value: object, kind: type[T], where: str, expected: str) -> T:
+    if not isinstance(value, kind):
+        raise ProtocolError(f"{CODE} {where}: expected {expected}, got {_shown(value)}")
+    return value
+
+
+def _items(value: object, where: str, expected: str) -> tuple[Any, ...]:
+    if type(value) is tuple:
+        return value
+    found = _list(value)
+    if found is None:
+        raise ProtocolError(f"{CODE} {where}: expected {expected}, got {_shown(value)}")
+    return tuple(found)
+
+
+def _member(value: object, kind: type[Member], where: str) -> Member:
+    """Return a member of an enumeration; its plain value stands for it."""
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind(value)
+    except ValueError:
+        expected = f"verispec.engines.{kind.__name__}"
+        raise ProtocolError(f"{CODE} {where}: expected {expected}, got {_shown(value)}") from None
 
 
 def require_trace(answer: object, batch: SamplerBatch) -> Trace:
