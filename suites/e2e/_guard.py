@@ -68,7 +68,7 @@ class GuardedGenerator:
             self.broken = True
             raise failed_call(error) from error
         require_all(results, requests, "result")
-        check_begun(results)
+        check_begun(requests, results)
         if given != list(requests):
             raise Mismatch(Failure(Kind.INPUT_CHANGED, "the engine changed the requests that it was given"))
         check_told(told, called, given, results)
@@ -133,12 +133,25 @@ LOST, EMPTY = "the number of results is not that of requests", "results without 
 """Faults whatever the case is about."""
 
 
-def check_begun(results: Sequence[GenerationResult]) -> None:
-    """Check that no request ended by its length before its first token: many a check of each token holds for none."""
-    for index, result in enumerate(results):
-        if any(each.finish_reason is FinishReason.LENGTH and not each.token_ids for each in (result, *result.samples)):
-            message = f"request {index} ended by its length without a token"
+def check_begun(requests: Sequence[GenerationRequest], results: Sequence[GenerationResult]) -> None:
+    """Check that no request ended before its first token: many a check of each token holds for none.
+
+    Raises:
+        Mismatch: a result has no token, or was aborted although its caller aborts nothing.
+    """
+    for index, (request, result) in enumerate(zip(requests, results, strict=True)):
+        for each in (result, *result.samples):
+            reason = each.finish_reason
+            if reason is FinishReason.ABORT and request.abort_after is None:
+                message = f"request {index} was aborted after {len(each.token_ids)} tokens, and its caller aborts none"
+            elif reason is not FinishReason.ABORT and not each.token_ids:
+                message = f"request {index} ended by {ENDS[reason]} without a token"
+            else:
+                continue
             raise Mismatch(Failure(Kind.VALUE, message, details={FAULT: EMPTY}))
+
+
+ENDS = {FinishReason.LENGTH: "its length", FinishReason.STOP: "a stop token or string"}
 
 
 def check_told(
@@ -188,11 +201,23 @@ def check_known(results: Sequence[GenerationResult], vocab_size: int) -> None:
 
 
 def check_kinds(results: Sequence[GenerationResult]) -> None:
-    """Check that the kinds of a result's tokens are those that its steps make them, where all steps are known."""
+    """Check the steps of results, and that the kinds of their tokens are those that the steps make them.
+
+    Raises:
+        Mismatch: a step accepts more drafts than it has, there are more or fewer kinds than tokens, or a kind is
+            another one than that of its step, where all steps are known.
+    """
     for index, result in enumerate(results):
         for sample in (result, *result.samples):
-            kinds = kinds_of(sample)
-            if sample.kinds and len(kinds) == len(sample.token_ids) and sample.kinds != kinds:
+            for number, step in enumerate(sample.steps):
+                if not 0 <= step.accepted <= step.drafted:
+                    message = f"step {number} of request {index} has {step.accepted} of {step.drafted} drafts accepted"
+                    raise Mismatch(Failure(Kind.VALUE, message))
+            kinds, count = kinds_of(sample), len(sample.token_ids)
+            if sample.kinds and len(sample.kinds) != count:
+                message = f"request {index} has {len(sample.kinds)} kinds of {count} tokens"
+                raise Mismatch(Failure(Kind.VALUE, message))
+            if sample.kinds and len(kinds) == count and sample.kinds != kinds:
                 called, made = [str(kind) for kind in sample.kinds], [str(kind) for kind in kinds]
                 message = f"request {index} has tokens of the kinds {called}, its steps make them {made}"
                 raise Mismatch(Failure(Kind.VALUE, message))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from verispec.engines.protocol.check import ProtocolError
 from verispec.engines.protocol.generation import (
@@ -70,6 +73,11 @@ class _Answering:
 RESULT = GenerationResult((1,), FinishReason.LENGTH)
 
 
+def changed(**fields: Any) -> GenerationResult:
+    """A result with other fields, of any type."""
+    return replace(RESULT, **fields)
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [([], "0 results for 2 requests"), ([RESULT], "1 result for 2 requests"), ([RESULT] * 3, "3 results for 2")],
@@ -85,7 +93,23 @@ def test_a_request_of_no_token_fails_whatever_the_case_looks_at() -> None:
         with pytest.raises(Mismatch, match="request 1 ended by its length without a token"):
             GuardedGenerator(_Answering([RESULT, late]), 8).generate(requests())
     aborted = GenerationResult((), FinishReason.ABORT)
-    assert GuardedGenerator(_Answering([RESULT, aborted]), 8).generate(requests()) == [RESULT, aborted]
+    asked = [replace(request, abort_after=1) for request in requests()]
+    assert GuardedGenerator(_Answering([RESULT, aborted]), 8).generate(asked) == [RESULT, aborted]
+
+
+@pytest.mark.parametrize(
+    ("late", "words"),
+    [
+        (GenerationResult((), FinishReason.STOP), "request 1 ended by a stop token or string without a token"),
+        (GenerationResult((), FinishReason.ABORT), "request 1 was aborted after 0 tokens, and its caller aborts none"),
+        (GenerationResult((1, 2), FinishReason.ABORT), "request 1 was aborted after 2 tokens"),
+    ],
+    ids=["stopped", "aborted", "aborted late"],
+)
+def test_a_request_that_an_error_ended_fails_whatever_the_case_looks_at(late: GenerationResult, words: str) -> None:
+    """Engines end a request like this when its step raised: many a check of each token holds for those that it has."""
+    with pytest.raises(Mismatch, match=words):
+        GuardedGenerator(_Answering([RESULT, late]), 8).generate(requests())
 
 
 @pytest.mark.parametrize(
@@ -93,11 +117,33 @@ def test_a_request_of_no_token_fails_whatever_the_case_looks_at() -> None:
     [
         (None, "expected a list of GenerationResult, got None"),
         (["text", RESULT], r"\[0\]: expected a .*, got str 'text'"),
+        ([changed(token_ids=(1.0,)), RESULT], r"\[0\].token_ids: expected token ids, got tuple \(1.0,\)"),
+        ([changed(token_ids=torch.tensor([1.5])), RESULT], r"\[0\].token_ids: expected token ids, got Tensor"),
+        ([changed(token_ids=(True,)), RESULT], r"\[0\].token_ids: expected token ids, got tuple"),
+        ([RESULT, changed(text=None)], r"\[1\].text: expected str, got None"),
+        ([changed(samples="one"), RESULT], r"\[0\].samples: expected a tuple of GenerationResult, got str 'one'"),
     ],
 )
 def test_another_type_accuses_the_adapter(answer: Any, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         GuardedGenerator(_Answering(answer), 8).generate(requests())
+
+
+@pytest.mark.parametrize("made", [list, np.array, torch.tensor])
+def test_tokens_may_be_any_sequence_of_integers(made: Any) -> None:
+    streamed = [changed(token_ids=made([1, 2])) for _ in requests()]
+    found = GuardedGenerator(_Answering(streamed), 8).generate(requests())
+    assert [result.token_ids for result in found] == [(1, 2)] * 2
+
+
+def test_results_stay_when_the_engine_writes_into_its_buffer() -> None:
+    """Two calls whose results are one buffer would agree, whatever they are."""
+    buffer = [1, 2]
+    generator = GuardedGenerator(_Answering([changed(token_ids=buffer)] * 2), 8)
+    first = generator.generate(requests())
+    buffer[:] = [3, 4]
+    assert [result.token_ids for result in first] == [(1, 2)] * 2
+    assert [result.token_ids for result in generator.generate(requests())] == [(3, 4)] * 2
 
 
 ACCEPTED, RECOVERED = TokenKind.ACCEPTED, TokenKind.RECOVERED
@@ -122,3 +168,16 @@ def test_kinds_that_the_steps_make_pass(kinds: tuple[TokenKind, ...]) -> None:
 def test_kinds_of_a_step_that_a_stop_token_cuts_fail() -> None:
     with pytest.raises(Mismatch, match="its steps make them"):
         GuardedGenerator(_Stopping((ACCEPTED, RECOVERED)), 8).generate(requests())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (changed(kinds=(ACCEPTED, ACCEPTED)), "request 0 has 2 kinds of 1 tokens"),
+        (changed(token_ids=(1, 2), kinds=(ACCEPTED,)), "request 0 has 1 kinds of 2 tokens"),
+        (changed(steps=(SpeculativeStep(0, 0), SpeculativeStep(2, 3))), "step 1 of request 0 has 3 of 2 drafts"),
+    ],
+)
+def test_counts_that_no_step_has_fail_whatever_the_case_looks_at(result: GenerationResult, words: str) -> None:
+    with pytest.raises(Mismatch, match=words):
+        GuardedGenerator(_Answering([result] * 2), 8).generate(requests())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -315,9 +316,15 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
 
 
 def require_results(answer: object, where: str = "generate(requests)") -> list[GenerationResult]:
-    """Return a generator's answer as a list; whether it has a result for each request is left to the case.
+    """Return a generator's results with plain tokens; whether there is one for each request is left to the case.
+
+    The results are copies: a generator may write later ones into the lists of these.
 
     Fields may have lists, arrays and tensors for tuples, and plain words for members of enumerations.
+
+    Args:
+        answer: the engine's answer.
+        where: the call, for the message.
 
     Raises:
         ProtocolError: the answer is not a sequence of results, or a field of one has another type.
@@ -355,12 +362,14 @@ def _plain_result(result: object, where: str) -> GenerationResult:
         for place, row in enumerate(rows[name]):
             if not isinstance(row, kind) and not (row is None and name == "prompt_logprobs"):
                 _typed(row, kind, f"{where}.{name}[{place}]", f"verispec.engines.{kind.__name__}")
+    samples = _items(found.samples, f"{where}.samples", "a tuple of GenerationResult")
     return replace(
         found,
         token_ids=token_ids,
         finish_reason=_member(found.finish_reason, FinishReason, f"{where}.finish_reason"),
         kinds=tuple(_member(kind, TokenKind, f"{where}.kinds") for kind in _items(found.kinds, where, "kinds")),
-        samples=tuple(_plain_result(sample, f"{where}.samples[{place}]") for place, sample in enumerate(found.samples)),
+        text=_typed(found.text, str, f"{where}.text", "str"),
+        samples=tuple(_plain_result(sample, f"{where}.samples[{place}]") for place, sample in enumerate(samples)),
         **rows,
     )
 
@@ -512,7 +521,15 @@ def _list(value: object) -> list[Any] | None:
 
 
 def _is_int(value: object) -> bool:
-    return type(value) is int or (hasattr(value, "__index__") and not isinstance(value, bool))
+    """Return True for an integer of Python, NumPy or torch: flags are none, nor are tensors of numbers with a point."""
+    if type(value) is int:
+        return True
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return False
+    try:  # tensors of any dtype have the method, and so have NumPy's flags
+        return type(operator.index(value)) is int and "bool" not in str(getattr(value, "dtype", ""))
+    except TypeError:
+        return False
 
 
 def _shown(value: object) -> str:
