@@ -204,8 +204,8 @@ def check_kinds(results: Sequence[GenerationResult]) -> None:
     """Check the steps of results, and that the kinds of their tokens are those that the steps make them.
 
     Raises:
-        Mismatch: a step accepts more drafts than it has, there are more or fewer kinds than tokens, or a kind is
-            another one than that of its step, where all steps are known.
+        Mismatch: a step accepts more drafts than it has, or there is not one kind per token; where all steps are
+            known, a kind that they do not make.
     """
     for index, result in enumerate(results):
         for sample in (result, *result.samples):

@@ -66,7 +66,7 @@ def require_drafts(results: Sequence[GenerationResult], draft: str) -> None:
     """Check that drafts were made, as far as the steps of results or the kinds of their tokens tell.
 
     Raises:
-        Inconclusive: neither is told, so that speculation may be off; or a lookup may have found nothing.
+        Inconclusive: the engine reports neither, so that speculation may be off; or a lookup may have found nothing.
         Mismatch: a draft model or head drafted nothing.
     """
     steps = [step for result in results for step in result.steps]
