@@ -12,7 +12,7 @@ import torch
 
 from verispec.cases.row_sets import RowSets
 from verispec.cases.sampling import greedy_tokens, rows_of
-from verispec.engines.protocol.sampling import Draws, SamplerBatch
+from verispec.engines.protocol.sampling import Draws, SamplerBatch, Trace
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest
 from verispec.judge.statistics import given_drafts
 from verispec.judge.statistics.bets import TailBets
@@ -132,11 +132,31 @@ def run_stream(
     stream.conclude()
 
 
+def untold(batch: SamplerBatch, trace: Trace) -> int:
+    """Return the number of requests whose random samples a trace lacks: seeded and sampled ones with drafts."""
+    seeds = batch.seeds or [None] * len(batch.counts)
+    heat = batch.temperature.tolist()
+    return sum(
+        draws is None and seeds[b] is not None and count > 0 and heat[b] > 0
+        for b, (draws, count) in enumerate(zip(trace.draws, batch.counts, strict=True))
+    )
+
+
+def require_told(missing: int, judged: int) -> None:
+    """Raise Inconclusive if a trace has random samples of some requests alone: those of the others are not judged."""
+    if missing:
+        raise Inconclusive(
+            f"trace() has no Draws of {missing} seeded requests with drafts, whose tokens are not judged; "
+            f"of {judged} others it has"
+        )
+
+
 class Coupled(_Stream):
     """A stream whose requests are seeded and compared with the oracle under the same random numbers."""
 
     def __init__(self, sampler: SamplerUnderTest, rows: RowSets, trial: Trial, rng: np.random.Generator) -> None:
         super().__init__(sampler, rows, trial, rng)
+        self._untold = 0
         self.coupling = Coupling(given_drafts.RowDistributions(rows.p, rows.q, rows.slack, rows.unlimited))
 
     def step(self) -> None:
@@ -147,6 +167,7 @@ class Coupled(_Stream):
         trace = self._sampler.trace(batch)
         if not self.greedy_is_right(batch, trace.tokens, greedy):
             return
+        self._untold += untold(batch, trace)
         known = [b for b, draws in enumerate(trace.draws) if draws is not None and not greedy[b]]
         if len(sets) == max(SIZES) and not known:
             raise Inconclusive("the engine does not report its random numbers")
@@ -154,6 +175,11 @@ class Coupled(_Stream):
             requests = Requests.of(sets[known], lengths[known], drafts[known], [trace.tokens[b] for b in known])
             draws = [d for d in (trace.draws[b] for b in known) if d is not None]
             self.coupling.add(requests, _numbers(draws, self._source))
+
+    def conclude(self) -> None:
+        """Raise `Mismatch` if a greedy request was wrong, `Inconclusive` if some requests were not compared."""
+        super().conclude()
+        require_told(self._untold, self.coupling.requests)
 
 
 def _numbers(draws: list[Draws], rows: RowSets) -> SharedNumbers:

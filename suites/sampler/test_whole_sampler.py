@@ -25,7 +25,14 @@ from verispec.judge.statistics.effects import BLOCKS, COARSE, DECISIONS, LARGE, 
 from verispec.judge.statistics.trial import Trial
 from verispec.suites.sampler._callers import of_models
 from verispec.suites.sampler._noise_rule import by_rule, mistake_of
-from verispec.suites.sampler._streams import Coupled, measure_noise, run_needles, run_stream
+from verispec.suites.sampler._streams import (
+    Coupled,
+    measure_noise,
+    require_told,
+    run_needles,
+    run_stream,
+    untold,
+)
 from verispec.suites.sampler._threads import openmp_threads
 
 REACH = "any request with these parameters"
@@ -323,7 +330,7 @@ def test_tokens_follow_from_the_random_numbers(
     rng = np.random.default_rng(seed)
     by_limit: dict[str, dict[str, Any]] = {"none": {}, "top_k": {"top_k": 7}, "top_p": {"top_p": 0.8}}
     options = by_limit[limits]
-    judged = 0
+    judged = missing = 0
     traced: list[tuple[SamplerBatch, Trace]] = []
     wrong: list[tuple[list[int], list[int], str]] = []
     for n in range(16):
@@ -336,6 +343,7 @@ def test_tokens_follow_from_the_random_numbers(
             step = random_sampler_batch(rng, counts, temperature=0.9, draft=draft == "present", seeds=seeds, **options)
         trace = sampler.trace(step)
         traced.append((step, trace))
+        missing += untold(step, trace)
         for b, draws in enumerate(trace.draws):
             if draws is None or not step.counts[b] or float(step.temperature[b]) == 0:
                 continue
@@ -355,6 +363,7 @@ def test_tokens_follow_from_the_random_numbers(
         raise Inconclusive(
             f"only {judged} requests reported their random numbers (Draws of trace()) and had no near tie"
         )
+    require_told(missing, judged)
 
 
 @case("WS-9", family=GUMBEL, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")

@@ -15,6 +15,7 @@ from verispec.engines import Engine
 from verispec.engines.protocol.sampling import SamplerBatch
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch, SamplerUnderTest, sampler_of
 from verispec.suites.sampler._noise_rule import by_rule
+from verispec.suites.sampler._streams import require_told, untold
 from verispec.suites.sampler.test_whole_sampler import FAMILIES, REACH, equal, separate
 
 COUNTS = (9, 0, 6, 33, 40, 5, 8)
@@ -32,10 +33,11 @@ def sampler(engine: Engine, seed: int, family: str | None) -> SamplerUnderTest:
 def test_tokens_of_long_chains_follow_from_the_random_numbers(sampler: SamplerUnderTest, seed: int, draft: str) -> None:
     """Each draft of up to forty is accepted with a chance of 0.93, by a number of its own."""
     rng = np.random.default_rng(seed)
-    late = 0
+    late = judged = missing = 0
     for n in range(ROUNDS):
         step = likely_drafts(rng, draft == "present", [1000 * n + b for b in range(len(COUNTS))])
         trace = sampler.trace(step)
+        missing += untold(step, trace)
         for b, draws in enumerate(trace.draws):
             if draws is None or not step.counts[b]:
                 continue
@@ -45,8 +47,10 @@ def test_tokens_of_long_chains_follow_from_the_random_numbers(sampler: SamplerUn
             expected, rejected = ruled
             equal(expected, trace.tokens[b] if rejected else trace.tokens[b][:-1], f"request {b} of round {n}")
             late += max(len(expected) - 4, 0)
+            judged += 1
     if late < ROUNDS:
         raise Inconclusive(f"only {late} decisions after the fourth draft have random numbers that the engine reports")
+    require_told(missing, judged)
 
 
 def likely_drafts(rng: np.random.Generator, has_probs: bool, seeds: list[int]) -> SamplerBatch:

@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-from verispec.engines import SamplerBatch
+from verispec.engines import SamplerBatch, Trace
 
 _FILE = Path(__file__).resolve().parents[2] / "examples/own_engine/my_engine.py"
 _spec = importlib.util.spec_from_file_location("my_engine", _FILE)
@@ -62,4 +62,16 @@ class _ReturnsNone:
         example.Sampler()(batch)
 
 
-Untraced, Raises, AlwaysRecoversZero, ReturnsNone = map(using, (_Untraced, _Raises, _RecoversZero, _ReturnsNone))
+class _TellsSome(example.Sampler):  # type: ignore[name-defined, misc]
+    """Reports random samples of requests with one draft alone, and emits token 0 in the others' trace."""
+
+    def trace(self, batch: SamplerBatch) -> Trace:
+        told = super().trace(batch)
+        one = [count < 2 for count in batch.counts]
+        tokens = [tokens if alone else [0] for tokens, alone in zip(told.tokens, one, strict=True)]
+        return Trace(tokens, [draws if alone else None for draws, alone in zip(told.draws, one, strict=True)])
+
+
+Untraced, Raises, AlwaysRecoversZero, ReturnsNone, TellsSome = map(
+    using, (_Untraced, _Raises, _RecoversZero, _ReturnsNone, _TellsSome)
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,18 @@ def test_a_sampler_that_rewrites_logits_is_seen(batch: str, tmp_path: Path) -> N
 def test_a_sampler_that_leaks_is_seen(name: str, tmp_path: Path) -> None:
     verdict = verdict_on(f"adversaries:{name}", tmp_path / "run.jsonl", only=("sampler/whole_sampler:ANY-10",))
     assert {(c, k) for c, _, k in failing(verdict)} == {("ANY-10", "resources kept")}
+
+
+def test_requests_without_random_samples_are_not_judged_unseen(tmp_path: Path) -> None:
+    """Samples of some requests decide those alone; a pass would stand for the others too."""
+    only = tuple(
+        f"sampler/whole_sampler{name}"
+        for name in (":WS-9:draft=present;limits=none;batch=all sampled", "_chains:WS-9:draft=absent;check=long")
+    )
+    verdict = verdict_on("own_samplers:TellsSome", tmp_path / "run.jsonl", only=only)
+    assert dict(verdict.counts) == {"inconclusive": 2}
+    first, _ = verdict.run.records
+    assert re.match(r"trace\(\) has no Draws of \d+ seeded requests with drafts, whose tokens", first.reason)
 
 
 def test_the_default_seed_is_not_last_year_s() -> None:
