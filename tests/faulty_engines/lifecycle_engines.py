@@ -265,6 +265,18 @@ class StartsOnce(Broken):
         correct(**arguments)
 
 
+class ChangesItsVersion(Broken):
+    """Has another version in each process, and ends the first one in one case."""
+
+    def describe(self) -> Description:
+        return Description("changing", f"1.{os.getpid()}", platform="cpu")
+
+    def expand(self, **arguments: Any) -> None:
+        if is_the_one(arguments):
+            os.abort()
+        correct(**arguments)
+
+
 class IsStarved(Broken):
     """Correct, and slow in one case because other processes keep its processor busy."""
 

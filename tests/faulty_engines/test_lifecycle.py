@@ -226,6 +226,14 @@ def test_an_engine_that_does_not_start_again_keeps_what_was_found(tmp_path: Path
     assert summary.exit_code() == exits.BAD
 
 
+def test_an_engine_of_another_version_in_a_later_process_ends_the_run(tmp_path: Path) -> None:
+    """The header of the results names one engine."""
+    summary = result_of("ChangesItsVersion", tmp_path, only=(COUNTS,))
+    assert summary.counts["crash"] == 1
+    assert not summary.complete
+    assert "describes itself otherwise in a later process: version was '1." in summary.run.footer["reason"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="only Linux tells how long a process waited")
 def test_a_busy_machine_makes_no_timeout(tmp_path: Path) -> None:
     """The case needs 1 s of a processor that it shares with five others, and 3 s are allowed.

@@ -104,7 +104,8 @@ class Supervisor:
         deadline: `time.monotonic()` at which the run stops.
 
     Raises:
-        VerispecError: V-ENG-START, or the error of the adapter, if the engine cannot be started;
+        VerispecError: V-ENG-START, or the error of the adapter, if the engine cannot be started; V-ENG-CHANGED if a
+            later process has another one;
             V-RUN-CHILD when the suites or the harness fail; V-RUN-WRITE when events cannot be written.
     """
 
@@ -123,7 +124,9 @@ class Supervisor:
         self._forks: list[float] = []
         """Time of the request for each worker that has not reported yet."""
         self._fruitless = 0
-        self._described = self._rechecking = self._decided = False
+        self._described: dict[str, Any] = {}
+        """The engine of the first worker."""
+        self._rechecking = self._decided = False
         self._rejected: dict[tuple[str, str], str] = {}
         self._ended_for_memory = ended_for_memory()
         self._killed: set[str] = set()
@@ -258,10 +261,11 @@ class Supervisor:
             case WorkerStarted(pid):
                 self._forks.pop()
                 self._workers[pid] = _Worker(time.monotonic())
-            case EngineStarted(pid):
+            case EngineStarted(pid, engine):
                 self._workers[pid].enter(Phase.BETWEEN)
+                self._require_same_engine(engine)
                 if not self._described:
-                    self._described = True
+                    self._described = engine
                     yield event
             case EngineRefused(_, diagnostic, exit_code):
                 meant = exit_code if self._names_nothing(diagnostic) else exits.CANNOT_TELL
@@ -284,6 +288,24 @@ class Supervisor:
                 yield Warned(f"close() of the engine raised {text}")
             case WorkerEnded(pid, status):
                 yield from self._ended(pid, status)
+
+    def _require_same_engine(self, engine: dict[str, Any]) -> None:
+        """Require that all workers test one engine: the header of the results names the first worker's alone.
+
+        Raises:
+            VerispecError: V-ENG-CHANGED, with what `describe` of a later process says otherwise.
+        """
+        first = self._described
+        changed = [name for name in IDENTITY if first and first[name] != engine[name]]
+        if changed:
+            others = ", ".join(f"{name} was {first[name]!r}, is {engine[name]!r}" for name in changed)
+            raise VerispecError(
+                "V-ENG-CHANGED",
+                f"the engine {self._plan.engine!r} describes itself otherwise in a later process: {others}",
+                where="describe()",
+                hint="describe() must return the same in every process; do not install another version during a run",
+                exit_code=exits.CANNOT_TELL,
+            )
 
     def _names_nothing(self, diagnostic: dict[str, str]) -> bool:
         """Return True if no engine or device has the given name, so that the same command can never work."""
@@ -439,6 +461,9 @@ class Supervisor:
             exit_code=exits.CANNOT_TELL,
         )
 
+
+IDENTITY = ("name", "version", "platform", "device")
+"""Fields of a description that are the same in all processes of a run; details may name a process or a device."""
 
 _SLOW = (Phase.START, Phase.SHRINK, Phase.CLOSE)
 """Phases that may take long beside a case's own calls."""
