@@ -293,17 +293,35 @@ def _rotary(module: Any, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[t
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Run the block without gradients and with one thread.
+    """Run the block without gradients, with one thread, and in the arithmetic that a plain program has.
 
-    Small models gain nothing from a second thread, and wait for it on a busy machine.
+    Small models gain nothing from a second thread, and wait for it on a busy machine. An engine in this process may
+    have left autocast on, or faster products of lower precision: the measured rounding would then excuse its own.
     """
-    threads = torch.get_num_threads()
+    threads, default = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
+    torch.set_default_dtype(torch.float32)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.autocast("cpu", enabled=False), _whole_products():
             yield
     finally:
+        torch.set_default_dtype(default)
         torch.set_num_threads(threads)
+
+
+@contextmanager
+def _whole_products() -> Iterator[None]:
+    """Run the block with float32 products that the CPU's library computes in float32, not in bfloat16 or TF32."""
+    products = getattr(torch.backends.mkldnn, "matmul", None)  # absent before torch 2.9
+    before = getattr(products, "fp32_precision", None)
+    if before is None:
+        yield
+        return
+    products.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        products.fp32_precision = before
 
 
 def _alone(together: Together, prompt: tuple[int, ...], tokens: tuple[int, ...]) -> Array:
