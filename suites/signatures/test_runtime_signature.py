@@ -11,7 +11,7 @@ import pytest
 from verispec.cases import case
 from verispec.engines import CallShape, Engine, UnsupportedCall
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
-from verispec.judge import Failure, Kind, Mismatch, NotOffered, offered
+from verispec.judge import Failure, Inconclusive, Kind, Mismatch, NotOffered, offered
 from verispec.reference import contracts
 from verispec.reference.contracts import Scalar
 
@@ -22,7 +22,11 @@ ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 @pytest.fixture
 def live(engine: Engine, op: str) -> RuntimeSignature:
-    """Return the op's callables. A plain function is assumed to be called by its own parameters."""
+    """Return the op's callables. A plain function is assumed to be called by its own parameters.
+
+    Raises:
+        Inconclusive: it is a wrapper that takes any, which binds whatever its callers pass.
+    """
     definitions = offered(engine.definitions())
     if op not in definitions:
         offered(engine.op(op))
@@ -30,7 +34,13 @@ def live(engine: Engine, op: str) -> RuntimeSignature:
     found = definitions[op]
     if isinstance(found, RuntimeSignature):
         return found
-    names = tuple(inspect.signature(found).parameters)
+    parameters = inspect.signature(found).parameters
+    if any(parameter.kind in ANY for parameter in parameters.values()):
+        raise Inconclusive(
+            f"definitions()[{op!r}] takes any arguments{inspect.signature(found)}, so that its signature tells nothing: "
+            "return the function that it wraps, or a RuntimeSignature"
+        )
+    names = tuple(parameters)
     return RuntimeSignature(op, getattr(found, "__qualname__", op), names, found, True, CallShape(0, names))
 
 

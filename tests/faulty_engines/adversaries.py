@@ -171,3 +171,13 @@ class StartsThreads(Broken):
 
     def sampler(self, family: str = "flat") -> Any:
         return _StartsThreads()
+
+
+class HidesItsSignatures(Broken):
+    """Lists a wrapper of its op that takes any arguments, as a decorator makes one."""
+
+    def definitions(self) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> None:
+            self.expand(*args, **kwargs)
+
+        return {"expand_batch_to_tokens": wrapper}

@@ -74,6 +74,14 @@ def test_a_sampler_that_leaks_is_seen(name: str, tmp_path: Path) -> None:
     assert {(c, k) for c, _, k in failing(verdict)} == {("ANY-10", "resources kept")}
 
 
+def test_a_wrapper_that_takes_any_arguments_binds_nothing(tmp_path: Path) -> None:
+    """It agrees with every caller, whatever the function behind it takes."""
+    only = ("signatures/runtime_signature:SIG-*:op=expand_batch_to_tokens",)
+    verdict = verdict_on("adversaries:HidesItsSignatures", tmp_path / "run.jsonl", only=only)
+    assert dict(verdict.counts) == {"inconclusive": 5}
+    assert "takes any arguments(*args: 'Any', **kwargs: 'Any')" in verdict.run.records[0].reason
+
+
 def test_requests_without_random_samples_are_not_judged_unseen(tmp_path: Path) -> None:
     """Samples of some requests decide those alone; a pass would stand for the others too."""
     only = tuple(
