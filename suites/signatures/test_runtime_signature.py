@@ -37,7 +37,7 @@ def live(engine: Engine, op: str) -> RuntimeSignature:
     parameters = inspect.signature(found).parameters
     if any(parameter.kind in ANY for parameter in parameters.values()):
         raise Inconclusive(
-            f"definitions()[{op!r}] takes any arguments{inspect.signature(found)}, so that its signature tells nothing: "
+            f"definitions()[{op!r}] takes any arguments{inspect.signature(found)}, so its signature tells nothing: "
             "return the function that it wraps, or a RuntimeSignature"
         )
     names = tuple(parameters)
