@@ -363,7 +363,21 @@ def test_tokens_follow_from_the_random_numbers(
         raise Inconclusive(
             f"only {judged} requests reported their random numbers (Draws of trace()) and had no near tie"
         )
+    step, trace = traced[0]
+    require_calls_tokens(step, trace, sampler(step))
     require_told(missing, judged)
+
+
+def require_calls_tokens(step: SamplerBatch, trace: Trace, called: list[list[int]]) -> None:
+    """Check that a trace tells of the call itself: seeded requests emit the same tokens in both.
+
+    Raises:
+        Mismatch: `called`, the tokens of a call, differ from those of the trace.
+    """
+    for b, (own, told) in enumerate(zip(called, trace.tokens, strict=True)):
+        if own != told and step.seeds is not None and step.seeds[b] is not None:
+            message = f"trace() emitted {told} for request {b}, the call itself {own} under the same seed"
+            raise Mismatch(Failure(Kind.RELATION, message, details={"call": own, "trace": told}))
 
 
 @case("WS-9", family=GUMBEL, draft=["present"], part=[1, 2, 3, 4], mode="law", reach="a request with a seed")

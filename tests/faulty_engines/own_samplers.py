@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,15 @@ class _TellsSome(example.Sampler):  # type: ignore[name-defined, misc]
         return Trace(tokens, [draws if alone else None for draws, alone in zip(told.draws, one, strict=True)])
 
 
-Untraced, Raises, AlwaysRecoversZero, ReturnsNone, TellsSome = map(
-    using, (_Untraced, _Raises, _RecoversZero, _ReturnsNone, _TellsSome)
+class _TracesAnother(example.Sampler):  # type: ignore[name-defined, misc]
+    """Reports the samples of another generator than that of its calls."""
+
+    def __call__(self, batch: SamplerBatch) -> list[list[int]]:
+        seeds = [seed if seed is None else seed + 1 for seed in batch.seeds or [None] * len(batch.counts)]
+        tokens: list[list[int]] = self.trace(replace(batch, seeds=seeds)).tokens
+        return tokens
+
+
+Untraced, Raises, AlwaysRecoversZero, ReturnsNone, TellsSome, TracesAnother = map(
+    using, (_Untraced, _Raises, _RecoversZero, _ReturnsNone, _TellsSome, _TracesAnother)
 )

@@ -94,6 +94,14 @@ def test_requests_without_random_samples_are_not_judged_unseen(tmp_path: Path) -
     assert re.match(r"trace\(\) has no Draws of \d+ seeded requests with drafts, whose tokens", first.reason)
 
 
+def test_a_trace_of_another_path_is_seen(tmp_path: Path) -> None:
+    """Its tokens follow from its samples, and are not those of the calls that users make."""
+    only = ("sampler/whole_sampler:WS-9:draft=present;limits=none;batch=all sampled",)
+    (record,) = verdict_on("own_samplers:TracesAnother", tmp_path / "run.jsonl", only=only).run.records
+    assert (record.outcome, record.kind) == ("fail", "relation broken")
+    assert re.match(r"trace\(\) emitted \[.*\] for request \d, the call itself \[", record.message)
+
+
 def test_the_default_seed_is_not_last_year_s() -> None:
     assert seed_of_today() != SEED
     assert len(str(seed_of_today())) == 8
