@@ -137,21 +137,22 @@ def check_begun(requests: Sequence[GenerationRequest], results: Sequence[Generat
     """Check that no request ended before its first token: many a check of each token holds for none.
 
     Raises:
-        Mismatch: a result has no token, or was aborted although its caller aborts nothing.
+        Mismatch: a result has no token, and its caller aborted nothing.
     """
     for index, (request, result) in enumerate(zip(requests, results, strict=True)):
         for each in (result, *result.samples):
             reason = each.finish_reason
-            if reason is FinishReason.ABORT and request.abort_after is None:
-                message = f"request {index} was aborted after {len(each.token_ids)} tokens, and its caller aborts none"
-            elif reason is not FinishReason.ABORT and not each.token_ids:
+            if not each.token_ids and (reason is not FinishReason.ABORT or request.abort_after is None):
                 message = f"request {index} ended by {ENDS[reason]} without a token"
-            else:
-                continue
-            raise Mismatch(Failure(Kind.VALUE, message, details={FAULT: EMPTY}))
+                raise Mismatch(Failure(Kind.VALUE, message, details={FAULT: EMPTY}))
 
 
-ENDS = {FinishReason.LENGTH: "its length", FinishReason.STOP: "a stop token or string"}
+ENDS = {
+    FinishReason.LENGTH: "its length",
+    FinishReason.STOP: "a stop token or string",
+    FinishReason.ABORT: "an abort of the engine's own",
+}
+"""Ends of a request in words."""
 
 
 def check_told(
