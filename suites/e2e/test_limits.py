@@ -111,6 +111,11 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
         rates = metrics.acceptance_per_position
         if all(abs(rate - own) <= bound(trained["steps"]) / 2 for rate, own in zip(rates, wanted, strict=True)):
             return
+    depth = len(wanted)
+    cut = len(prompts) * depth * (depth - 1) // 2  # The ends of texts have no room for all drafts.
+    if metrics.num_draft_tokens < depth * metrics.num_drafts - cut:
+        mean = metrics.num_draft_tokens / metrics.num_drafts
+        raise Inconclusive(f"the engine chose {mean:.2f} drafts per verification; the rates of training are of {depth}")
     limit = bound(metrics.num_drafts)
     for place, (rate, own) in enumerate(zip(rates, wanted, strict=True), start=1):
         require(

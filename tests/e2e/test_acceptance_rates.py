@@ -1,0 +1,52 @@
+"""GEN-9: rates of drafters as trained are those of K drafts in every verification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from verispec import fixtures
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, SpeculationMetrics
+from verispec.judge import Inconclusive, Mismatch
+from verispec.suites.e2e.test_limits import test_the_fixtures_drafters_are_accepted_as_trained as check
+
+DRAFT = "draft_model k=3"
+RATES = fixtures.provenance()["acceptance"]["draft_model"]["acceptance_by_position"]
+STEPS = 20
+"""Verifications of each request."""
+
+
+class Counting:
+    """A generator that has only counts: a share of the verifications has all three drafts, the others one."""
+
+    def __init__(self, share: float, rates: Sequence[float]) -> None:
+        self.share, self.rates, self.requests = share, rates, 0
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
+        self.requests += len(requests)
+        return [GenerationResult((1,), FinishReason.LENGTH)] * len(requests)
+
+    def metrics(self) -> SpeculationMetrics:
+        steps = STEPS * self.requests
+        whole = int(self.share * steps)
+        accepted = tuple(int(rate * (whole if place else steps)) for place, rate in enumerate(self.rates))
+        return SpeculationMetrics(steps, steps + 2 * whole, sum(accepted), accepted)
+
+
+def judged(generator: Counting) -> None:
+    prompts: Any = [(1, 2, 3)] * 64
+    check(lambda draft, **options: generator, prompts, DRAFT)  # type: ignore[arg-type, return-value]
+
+
+def test_an_engine_that_chooses_fewer_drafts_has_other_rates() -> None:
+    """Later drafts are in fewer verifications, so that they were called worse than trained."""
+    with pytest.raises(Inconclusive, match=r"chose 2\.00 drafts per verification; the rates of training are of 3"):
+        judged(Counting(0.5, RATES))
+
+
+def test_all_drafts_are_compared() -> None:
+    judged(Counting(1.0, RATES))
+    with pytest.raises(Mismatch, match="draft 1 is accepted in"):
+        judged(Counting(1.0, [rate / 2 for rate in RATES]))
