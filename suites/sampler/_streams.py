@@ -143,10 +143,10 @@ def untold(batch: SamplerBatch, trace: Trace) -> int:
 
 
 def require_told(missing: int, judged: int) -> None:
-    """Raise Inconclusive if a trace has random samples of some requests alone: those of the others are not judged."""
+    """Raise Inconclusive if a trace has random samples of some requests alone: those of the others are not compared."""
     if missing:
         raise Inconclusive(
-            f"trace() has no Draws of {missing} seeded requests with drafts, whose tokens are not judged; "
+            f"trace() has no Draws of {missing} seeded requests with drafts, whose tokens are not compared; "
             f"of {judged} others it has"
         )
 

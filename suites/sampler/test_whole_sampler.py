@@ -369,7 +369,7 @@ def test_tokens_follow_from_the_random_numbers(
 
 
 def require_calls_tokens(step: SamplerBatch, trace: Trace, called: list[list[int]]) -> None:
-    """Check that a trace tells of the call itself: seeded requests emit the same tokens in both.
+    """Check that a trace is that of the call itself: seeded requests emit the same tokens in both.
 
     Raises:
         Mismatch: `called`, the tokens of a call, differ from those of the trace.

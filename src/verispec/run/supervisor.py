@@ -293,7 +293,7 @@ class Supervisor:
         """Require that all workers test one engine: the header of the results names the first worker's alone.
 
         Raises:
-            VerispecError: V-ENG-CHANGED, with what `describe` of a later process says otherwise.
+            VerispecError: V-ENG-CHANGED, with the fields that differ in a later process.
         """
         first = self._described
         changed = [name for name in IDENTITY if first and first[name] != engine[name]]
