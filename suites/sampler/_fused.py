@@ -164,6 +164,30 @@ DROPPING = {"top-p drops some candidates": 0.6, "top-p drops all candidates": 0.
 """Top-p for flat rows of 2,000 tokens, by the fate of their candidates."""
 
 
+APART = "top-p drops all candidates of uneven parts"
+"""Check of rows whose kept tokens lie in parts with other maxima."""
+
+
+UNEVEN_P = 0.02
+"""Top-p that keeps about these tokens of `uneven` rows: one draw of four finds none of them in 64 candidates."""
+
+
+def uneven(seed: int, *, draft: bool, is_slow: bool) -> RequestBatch:
+    """Return requests without drafts, whose rows have likely tokens in each part of 4,096 tokens.
+
+    The rows are flat but for six tokens of each part, which are likelier by 0.3 from part to part.
+    """
+    count, vocab = (24, 9000) if is_slow else (60, 20_000)
+    rng = np.random.default_rng(seed)
+    requests = raw(random_requests(rng, (0,) * count, vocab, draft=draft, spare=0, temperature=1.0))
+    requests.target_logits *= 0.25
+    for row, logits in enumerate(requests.target_logits):
+        for part, begin in enumerate(range(0, vocab, 4096)):
+            ids = begin + (97 * np.arange(6) + 13 * row) % min(4096, vocab - begin)
+            logits[ids] = 1.5 + 0.3 * ((part + row) % 5) + 0.01 * np.arange(6)
+    return requests
+
+
 def quantised(requests: RequestBatch) -> RequestBatch:
     """Make the target's rows flat and their logits multiples of 1/4, so that about twelve of 2,000 are the largest."""
     requests.target_logits[:] = np.round(requests.target_logits) * 0.25

@@ -251,15 +251,23 @@ def test_the_hundredth_call_of_each_dtype(op: OpUnderTest, seed: int, subject: s
 def test_the_hundredth_call_of_each_layout(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Calls with strides of each kind, in all tensors or in one, that are right at first are right afterwards too.
 
-    Without an optional input others decide more: drafts alone say what is left of a row.
+    So are calls with the same strides and other values, and the first values after these: an engine that keeps a copy
+    of a tensor, by its layout, has to make it anew. Without an optional input others decide more: drafts alone say what
+    is left of a row.
     """
-    calls = [make(subject, seed, BatchShape(FEW, 9, synthetic=synthetic)) for synthetic in (False, True)]
-    absent = make(subject, seed, BatchShape(FEW, 9, draft=False))
+    shapes = [BatchShape(FEW, 9, synthetic=synthetic) for synthetic in (False, True)]
+    shapes.append(BatchShape(FEW, 9, draft=False))
+    *calls, absent = (make(subject, seed, shape) for shape in shapes)
+    others = {id(call): make(subject, seed + 1, shape) for call, shape in zip((*calls, absent), shapes, strict=True)}
     names = [t.name for t in op.contract.tensors]
     groups = [names, *([name] for name in names if not is_slow(engine))]
 
     def check_layouts(kind: tuple[MadeCall, dict[str, str]]) -> None:
         check(op, kind[0], layouts=kind[1])
+
+    def check_again(kind: tuple[MadeCall, dict[str, str]]) -> None:
+        for call in (others[id(kind[0])], kind[0]):
+            check(op, call, layouts=kind[1])
 
     # In turn, so that first calls are fewer than a hundred.
     kinds = [
@@ -269,11 +277,15 @@ def test_the_hundredth_call_of_each_layout(op: OpUnderTest, engine: Engine, seed
     ]
     if any(value is None and calls[0].values[name] is not None for name, value in absent.values.items()):
         kinds += [(absent, dict.fromkeys(group, LAYOUTS[1])) for group in groups]
-    check_after_hundred_calls(op, calls[0], kinds, check_layouts)
+    check_after_hundred_calls(op, calls[0], kinds, check_layouts, check_again)
 
 
 def check_after_hundred_calls(
-    op: OpUnderTest, call: MadeCall, kinds: Sequence[Any], check_kind: Callable[[Any], None]
+    op: OpUnderTest,
+    call: MadeCall,
+    kinds: Sequence[Any],
+    check_kind: Callable[[Any], None],
+    check_again: Callable[[Any], None] | None = None,
 ) -> None:
     """Check each kind of call that is right at first again, after a hundred plain calls."""
     right = []
@@ -285,7 +297,7 @@ def check_after_hundred_calls(
         raise Inconclusive("every first call fails already, so that the hundredth shows nothing about earlier calls")
     make_hundred_calls(op, call)
     for kind in right:
-        check_kind(kind)
+        (check_again or check_kind)(kind)
 
 
 def make_hundred_calls(op: OpUnderTest, call: MadeCall) -> None:

@@ -50,6 +50,17 @@ def test_the_first_of_a_block_of_equal_logits(op: OpUnderTest, seed: int) -> Non
         check(op, requests, block)
 
 
+@case("GDL-1", check="ties", vocab=20_000, reach="quantised logits tie")
+def test_the_lowest_of_a_few_equal_maxima(op: OpUnderTest, seed: int) -> None:
+    """Five maxima of each row at any ids, in blocks of one tile or of several: a later tile may hold the lower lane."""
+    requests = batch(seed, "longest", "absent", 20_000, temperature=0.0)
+    rng = np.random.default_rng(seed)
+    for row in requests.target_logits:
+        row[rng.integers(0, len(row), 5)] = 40.0
+    for block in (1024, 4096, 8192):
+        check(op, requests, block)
+
+
 @case("GDL-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, reach=_ends.REACH)
 def test_the_maximum_of_a_block_at_its_end(op: OpUnderTest, seed: int, vocab: int) -> None:
     """Blocks of one tile or of several, all of whose ids but one are impossible, or less likely than that one."""

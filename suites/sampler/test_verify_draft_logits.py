@@ -12,12 +12,14 @@ from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
+    APART,
     DROPPING,
     EVERY_LIMIT,
     INSIDE,
     INSIDE_K,
     OFFSETS,
     REACH,
+    UNEVEN_P,
     adjacent,
     adjacent_ties,
     cluster,
@@ -37,6 +39,7 @@ from verispec.suites.sampler._fused import (
     raw,
     stripe,
     third,
+    uneven,
     verify,
 )
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
@@ -125,6 +128,13 @@ def test_equal_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: st
     draft_at_limit(requests, third(requests))
     verify(op, requests, **limits(requests, p=DROPPING[check]))
     verify(op, far(requests), **limits(requests, p=DROPPING[check]))
+
+
+@case("VDL-2", check=APART, vocab=20_000, reach="top-p of a request")
+def test_candidates_of_uneven_parts_that_top_p_drops(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    """Bonus tokens, of which no candidate is kept, are drawn from all kept tokens: each part by its weight in the row."""
+    requests = uneven(seed, draft=True, is_slow=is_slow(engine))
+    verify(op, requests, **limits(requests, p=UNEVEN_P))
 
 
 @case("VDL-3", vocab=[127, 1024, 5000], reach="a draft model that is nearly its target")

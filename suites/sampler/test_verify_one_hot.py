@@ -12,12 +12,14 @@ from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
+    APART,
     DROPPING,
     EVERY_LIMIT,
     INSIDE,
     INSIDE_K,
     OFFSETS,
     REACH,
+    UNEVEN_P,
     adjacent,
     adjacent_ties,
     cluster,
@@ -35,6 +37,7 @@ from verispec.suites.sampler._fused import (
     raw,
     stripe,
     third,
+    uneven,
     verify,
 )
 from verispec.suites.sampler._level_rows import level_drafts
@@ -106,6 +109,13 @@ def test_equal_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: st
     """Top-p keeps the first of a dozen equal tokens. The last one that it keeps is drawn as often as the others."""
     requests = quantised(one_hot(seed, "wide", 2000, temperature=1.0))
     verify(op, draft_at_limit(requests, third(requests)), **limits(requests, p=DROPPING[check]))
+
+
+@case("VOH-2", check=APART, vocab=20_000, reach="top-p of a request")
+def test_candidates_of_uneven_parts_that_top_p_drops(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    """Where no candidate is kept, the token is drawn from all kept tokens: each part by its weight in the row."""
+    requests = uneven(seed, draft=False, is_slow=is_slow(engine))
+    verify(op, requests, **limits(requests, p=UNEVEN_P))
 
 
 @case("VOH-3", counts=list(COUNTS), reach=REACH)

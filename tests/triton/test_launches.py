@@ -69,12 +69,13 @@ class Driver:
     """The driver of a machine with one device."""
 
     device = 0
+    stream = "stream"
 
     def get_current_device(self) -> int:
         return self.device
 
     def get_current_stream(self, device: int) -> str:
-        return f"stream of {device}"
+        return f"{self.stream} of {device}"
 
 
 @pytest.fixture
@@ -116,6 +117,16 @@ def test_the_first_launches_are_triton_s_own(driver: Driver) -> None:
     (grid, args, stream, options), _ = kernel.seen
     assert (grid, stream, options) == ((7,), None, {"TILE": 4, "num_warps": 2, **_launches.UNFUSED})
     assert args[0] is x and args[1].tensor is SCRATCH
+
+
+def test_a_repeated_call_goes_to_the_stream_of_its_time(driver: Driver) -> None:
+    """Callers change streams between calls, as the capture of a graph does."""
+    kernel = Kernel()
+    again = repeated(kernel, {"x": torch.zeros(2), "y": torch.zeros(3)})
+    kernel.seen.clear()
+    driver.stream = "other stream"
+    assert again((111, 222)) is True
+    assert [stream for *_, stream, _ in kernel.seen] == ["other stream of 0"] * 2
 
 
 def test_another_device_is_left_to_triton(driver: Driver) -> None:
