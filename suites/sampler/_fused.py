@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from verispec.cases.request_state import Array, RequestBatch, random_requests
 from verispec.judge import Compare, OpUnderTest, assert_same
@@ -34,6 +35,37 @@ ENOUGH = 32
 def many_logits(seed: int, **fields: Any) -> RequestBatch:
     """Return eight requests of up to nine drafts: more than 32 MB of logits if each had as many."""
     return random_requests(np.random.default_rng(seed), (2, 9, 0, 1, 0, 3, 0, 0), 151_936, spare=0, **fields)
+
+
+STEP = 16
+"""Elements from a row of `thousands_of_rows` to the next one."""
+
+
+def thousands_of_rows(op: OpUnderTest, seed: int, *, is_slow: bool, temperature: float) -> None:
+    """Verify 5,200 rows of 36,900 tokens; a kernel that gives each program several parts of such a row has a last one.
+
+    The rows overlap in memory, each 16 elements behind the one before, so that they take little of it. One of the first
+    16 tokens of a row has all of its mass. Of five requests with three drafts two have a rejected one, at each step.
+    """
+    count, vocab = (5, 300) if is_slow else (1300, 36_900)
+    rng = np.random.default_rng(seed)
+    requests = random_requests(rng, (3,) * count, STEP, draft=False, spare=0, temperature=temperature)
+    rows = len(requests.target_logits)
+    best = rng.integers(0, STEP, rows)
+    memory = rng.normal(size=(rows - 1) * STEP + vocab).astype(np.float32)
+    memory[np.arange(rows) * STEP + best] = 40.0 * np.arange(rows, 0, -1)
+    logits = torch.from_numpy(memory).to(op.device).as_strided((rows, vocab), (STEP, 1))
+    expected = np.full((count, 4), -1)
+    for b in range(count):
+        first, accepted = requests.row(b, 0), min(int(rng.integers(0, 5)), 3)
+        requests.draft_sampled[first + 1 : first + 4] = best[first : first + 3]
+        if accepted < 3:
+            requests.draft_sampled[first + 1 + accepted] = vocab - 1
+        expected[b, : accepted + 1] = best[first : first + accepted + 1]
+    sampled = torch.full((count, 4), -7, dtype=torch.int64, device=op.device)
+    values = requests.arguments(op.contract)
+    op.run(values, sampled=sampled, target_logits=logits)
+    assert_same("the tokens of all requests", expected, sampled.cpu().numpy())
 
 
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:

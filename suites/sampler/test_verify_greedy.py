@@ -8,10 +8,12 @@ import numpy as np
 
 from verispec.cases import case
 from verispec.cases.request_state import RequestBatch, select_requests
+from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler import _ends
-from verispec.suites.sampler._fused import REACH, many_logits, verify
+from verispec.suites.sampler._fused import REACH, many_logits, thousands_of_rows, verify
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+from verispec.suites.sampler.test_every_op import is_slow
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
 
@@ -160,3 +162,8 @@ def test_requests_are_independent(op: OpUnderTest, seed: int) -> None:
     for b in range(requests.requests):
         alone = verify(op, select_requests(requests, [b]))["sampled"][0]
         assert_same(f"request {b} alone", together[b, : len(alone)].tolist(), alone.tolist())
+
+
+@case("VGR-12", check="thousands of wide rows", reach=REACH)
+def test_thousands_of_wide_rows(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    thousands_of_rows(op, seed, is_slow=is_slow(engine), temperature=0.0)

@@ -37,6 +37,7 @@ from verispec.suites.sampler._fused import (
     raw,
     stripe,
     third,
+    thousands_of_rows,
     uneven,
     verify,
 )
@@ -366,3 +367,8 @@ def test_requests_are_independent(op: OpUnderTest, seed: int, limited: str) -> N
     for b in range(requests.requests):
         alone = verify(op, select_requests(requests, [b]), **more)["sampled"][0]
         assert_same(f"request {b} alone", together[b, : len(alone)].tolist(), alone.tolist())
+
+
+@case("VOH-14", check="thousands of wide rows", reach=REACH)
+def test_thousands_of_wide_rows(op: OpUnderTest, engine: Engine, seed: int) -> None:
+    thousands_of_rows(op, seed, is_slow=is_slow(engine), temperature=0.7)
