@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from verispec.cases.request_state import Array, RequestBatch, random_requests
-from verispec.judge import Compare, OpUnderTest, assert_same
+from verispec.judge import Compare, Failure, Kind, Mismatch, OpUnderTest, assert_same
 from verispec.reference.oracle._fused import OUTPUTS, allowed_results
 from verispec.reference.oracle._request_state import clean, logsumexp
 
@@ -65,7 +65,10 @@ def thousands_of_rows(op: OpUnderTest, seed: int, *, is_slow: bool, temperature:
     sampled = torch.full((count, 4), -7, dtype=torch.int64, device=op.device)
     values = requests.arguments(op.contract)
     op.run(values, sampled=sampled, target_logits=logits)
-    assert_same("the tokens of all requests", expected, sampled.cpu().numpy())
+    got = sampled.cpu().numpy()
+    for b in np.flatnonzero((got != expected).any(axis=1))[:1].tolist():
+        message = f"request {b} of {count:,} emits {got[b].tolist()}, expected {expected[b].tolist()}"
+        raise Mismatch(Failure(Kind.VALUE, message, "sampled", int((got != expected).sum()), got.size))
 
 
 def verify(op: OpUnderTest, requests: RequestBatch, **options: Any) -> dict[str, Array]:

@@ -132,7 +132,7 @@ def test_equal_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: st
 
 @case("VDL-2", check=APART, vocab=20_000, reach="top-p of a request")
 def test_candidates_of_uneven_parts_that_top_p_drops(op: OpUnderTest, engine: Engine, seed: int) -> None:
-    """Bonus tokens, of which no candidate is kept, are drawn from all kept tokens: each part by its weight in the row."""
+    """Bonus tokens without a kept candidate are drawn from all kept tokens: each part by its weight in the row."""
     requests = uneven(seed, draft=True, is_slow=is_slow(engine))
     verify(op, requests, **limits(requests, p=UNEVEN_P))
 
