@@ -58,3 +58,27 @@ def test_a_model_that_never_drafts_fails(told: Any) -> None:
 )
 def test_drafts_that_steps_or_kinds_tell_pass(told: Any) -> None:
     _WithoutCounts(**told).check(MODEL)
+
+
+class _Counting(_WithoutCounts):
+    """Counts so many verifications and accepted drafts in each call, whatever it emits."""
+
+    def __init__(self, verifications: int, accepted: int) -> None:
+        super().__init__()
+        self._added = verifications, accepted
+        self._calls = 0
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> list[GenerationResult]:
+        self._calls += 1
+        return super().generate(requests, on_emit)
+
+    def metrics(self) -> SpeculationMetrics:
+        drafts, accepted = (number * self._calls for number in self._added)
+        return SpeculationMetrics(drafts, 3 * drafts, accepted, (accepted, 0, 0))
+
+
+def test_counts_beyond_the_emitted_tokens_fail() -> None:
+    """Sixteen requests emit 32 tokens; their last steps may have lost four each."""
+    _Counting(48, 48).check(MODEL)
+    with pytest.raises(Mismatch, match=r"49 accepted drafts and 49 verifications .*, but only 32 emitted tokens"):
+        _Counting(49, 49).check(MODEL)
