@@ -312,7 +312,7 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def _whole_products() -> Iterator[None]:
     """Run the block with float32 products that the CPU's library computes in float32, not in bfloat16 or TF32."""
-    products = getattr(torch.backends.mkldnn, "matmul", None)  # absent before torch 2.9
+    products: Any = getattr(torch.backends.mkldnn, "matmul", None)  # absent before torch 2.9
     before = getattr(products, "fp32_precision", None)
     if before is None:
         yield

@@ -58,8 +58,8 @@ def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str, memor
     require(sum(falling) == accepted, f"positions {falling} do not add up to the {accepted} accepted tokens")
     emitted = sum(len(result.token_ids) for result in results)
     cut = (1 + len(falling)) * len(results)  # of the last step of each request, which its end cuts
-    told = f"{accepted} accepted drafts and {metrics.num_drafts} verifications with a token each"
-    require(accepted + metrics.num_drafts <= emitted + cut, f"{told}, but only {emitted} emitted tokens")
+    claimed = f"{accepted} accepted drafts and {metrics.num_drafts} verifications with a token each"
+    require(accepted + metrics.num_drafts <= emitted + cut, f"{claimed}, but only {emitted} emitted tokens")
     if all(result.steps for result in results):
         steps = [step for result in results for step in result.steps if step.drafted]
         told = len(steps), sum(step.drafted for step in steps), sum(step.accepted for step in steps)

@@ -46,7 +46,8 @@ def _left_free(name: str, expected: Array, inputs: Mapping[str, Any]) -> Array:
     The contract gives them no value: the oracle leaves them as they are. A padding request writes nothing at all.
     """
     untouched: Array = exact(inputs[name], expected, inputs) == 0
-    return untouched & (inputs["idx_mapping"] >= 0).reshape(-1, *(1,) * (expected.ndim - 1))
+    free: Array = untouched & (inputs["idx_mapping"] >= 0).reshape(-1, *(1,) * (expected.ndim - 1))
+    return free
 
 
 def _normaliser(name: str) -> Compare:

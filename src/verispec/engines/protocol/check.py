@@ -356,7 +356,7 @@ def _plain_result(result: object, where: str) -> GenerationResult:
         if not all(map(_is_int, token_ids)):
             raise ProtocolError(f"{CODE} {where}.token_ids: expected token ids, got {_shown(found.token_ids)}")
         token_ids = tuple(map(int, token_ids))
-    rows: dict[str, tuple[Any, ...]] = {}
+    rows: dict[str, Any] = {}
     for name, kind in (("steps", SpeculativeStep), ("logprobs", TokenLogprobs), ("prompt_logprobs", TokenLogprobs)):
         rows[name] = _items(getattr(found, name), f"{where}.{name}", f"verispec.engines.{kind.__name__}")
         for place, row in enumerate(rows[name]):
@@ -389,7 +389,7 @@ def _items(value: object, where: str, expected: str) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _member(value: object, kind: type[Member], where: str) -> Member:
+def _member(value: Any, kind: type[Member], where: str) -> Member:
     """Return a member of an enumeration; its plain value stands for it."""
     if isinstance(value, kind):
         return value
