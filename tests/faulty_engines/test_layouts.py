@@ -82,3 +82,23 @@ def test_strides_that_are_ignored_after_a_hundred_calls_are_seen() -> None:
     check_calls(OpUnderTest(contracts.load(op), cpu.op(op)), engine, 1, op)
     with pytest.raises(Mismatch):
         check_calls(OpUnderTest(contracts.load(op), forgetful), engine, 1, op)
+
+
+@pytest.mark.parametrize("kept_from", [0, 1])
+def test_copies_that_an_engine_keeps_are_seen(kept_from: int) -> None:
+    """It copies a tensor with strides in the first or second call of a layout, and reads that copy in later ones."""
+    op = "verify_greedy"
+    copies: dict[Any, list[torch.Tensor]] = {}
+
+    def keeping(**arguments: Any) -> None:
+        drafts = arguments["draft_sampled"]
+        if not drafts.is_contiguous():
+            made = copies.setdefault((drafts.shape, drafts.stride(), drafts.dtype), [])
+            made.append(drafts.contiguous())
+            drafts = made[min(kept_from, len(made) - 1)]
+        cpu.op(op)(**{**arguments, "draft_sampled": drafts})
+
+    engine, check_calls = registry.resolve("reference"), every_op.test_the_hundredth_call_of_each_layout
+    check_calls(OpUnderTest(contracts.load(op), cpu.op(op)), engine, 1, op)
+    with pytest.raises(Mismatch):
+        check_calls(OpUnderTest(contracts.load(op), keeping), engine, 1, op)
