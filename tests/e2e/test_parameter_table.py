@@ -12,6 +12,7 @@ from verispec.cases import CaseId
 from verispec.engines.protocol.generation import REJECTION_SAMPLE_METHODS, GenerationRequest, LoadOptions
 from verispec.run.plan import Plan
 from verispec.run.supervisor import Supervisor
+from verispec.suites.e2e.test_successors import NARROWEST
 
 ELSEWHERE = {
     "draft": "every case with a model that drafts (GEN-9, GEN-14)",
@@ -40,6 +41,12 @@ def collected() -> list[CaseId]:
 def test_every_cell_has_a_case_or_a_reason(collected: list[CaseId]) -> None:
     checked = set().union(*map(checked_by, collected))
     assert [cell for cell in cells() if cell not in checked and not reason_of(cell)] == []
+
+
+def test_limits_lie_inside_their_ranges() -> None:
+    """OpenVINO GenAI refuses a min-p of 1 by an error of its own, and is right to have a range without its end."""
+    values = [value for limit in NARROWEST.values() for name, value in limit.items() if name != "top_k"]
+    assert [value for value in values if not 0 < value < 1] == []
 
 
 def test_every_reason_is_needed(collected: list[CaseId]) -> None:
