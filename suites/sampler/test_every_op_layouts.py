@@ -131,7 +131,7 @@ def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: s
 def give_last_state(values: dict[str, Any]) -> None:
     """Exchange the state of the first request, or row, and the last state; without states change nothing.
 
-    The request's drafter is sure of its drafts then, so that most of them are rejected, for what its row holds.
+    The request's drafter is sure of its drafts then, so that most of them are rejected, by its row's values.
     """
     mappings = [name for name in ("idx_mapping", "expanded_idx_mapping") if name in values]
     if not mappings or "temperature" not in values:

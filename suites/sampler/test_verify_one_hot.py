@@ -114,7 +114,7 @@ def test_equal_candidates_that_top_p_drops(op: OpUnderTest, seed: int, check: st
 
 @case("VOH-2", check=APART, vocab=20_000, reach="top-p of a request")
 def test_candidates_of_uneven_parts_that_top_p_drops(op: OpUnderTest, engine: Engine, seed: int) -> None:
-    """Where no candidate is kept, the token is drawn from all kept tokens: each part by its weight in the row."""
+    """Without a kept candidate, the token is drawn from all kept tokens: each part by its weight in the row."""
     requests = uneven(seed, draft=False, is_slow=is_slow(engine))
     verify(op, requests, **limits(requests, p=UNEVEN_P))
 
