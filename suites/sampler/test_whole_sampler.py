@@ -341,6 +341,8 @@ def test_tokens_follow_from_the_random_numbers(
             step = mixed(rng, draft, counts=counts, seeds=seeds, **options)
         else:
             step = random_sampler_batch(rng, counts, temperature=0.9, draft=draft == "present", seeds=seeds, **options)
+        if not traced:
+            called = sampler(step)
         trace = sampler.trace(step)
         traced.append((step, trace))
         missing += untold(step, trace)
@@ -363,8 +365,7 @@ def test_tokens_follow_from_the_random_numbers(
         raise Inconclusive(
             f"only {judged} requests reported their random numbers (Draws of trace()) and had no near tie"
         )
-    step, trace = traced[0]
-    require_calls_tokens(step, trace, sampler(step))
+    require_calls_tokens(*traced[0], called)
     require_told(missing, judged)
 
 
