@@ -224,6 +224,7 @@ class Clause:
         keeps_text: True if drafts alone are worse, or counted wrongly, where the clause is broken: each is verified.
         is_relation: True if the clause asks for the same tokens beside other requests. What breaks another clause may
             break it too, and that one says what is wrong.
+        is_premise: True if other clauses hold for nothing where this one does not: silence about it is no good result.
         origin: line of an engine that makes the calls in which a broken clause reaches a user, where somebody read it.
         sightings: engines in whose own output the broken clause was seen.
         upstream: state of the fault in an engine's own tracker, by engine, where it is known there.
@@ -243,6 +244,7 @@ class Clause:
     effect: str = ""
     keeps_text: bool = False
     is_relation: bool = False
+    is_premise: bool = False
     origin: Origin | None = None
     sightings: tuple[Sighting, ...] = ()
     upstream: dict[str, str] = field(default_factory=dict, hash=False)

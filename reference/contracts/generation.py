@@ -61,6 +61,7 @@ CONTRACT = Contract(
             "the counts add up to the emitted tokens.",
             "vllm#30319, vllm#44056, llama.cpp#25345",
             keeps_text=True,
+            is_premise=True,
         ),
         Clause(
             "GEN-9",

@@ -70,7 +70,8 @@ def require_drafts(results: Sequence[GenerationResult], draft: str) -> None:
     """Check that drafts were made, as far as the steps of results or the kinds of their tokens tell.
 
     Raises:
-        Inconclusive: the engine reports neither, so that speculation may be off; or a lookup may have found nothing.
+        UnsupportedCall: the engine reports neither, so that speculation may be off.
+        Inconclusive: a lookup may have found nothing.
         Mismatch: a draft model or head drafted nothing.
     """
     steps = [step for result in results for step in result.steps]
@@ -78,7 +79,7 @@ def require_drafts(results: Sequence[GenerationResult], draft: str) -> None:
     if any(step.drafted for step in steps) or any(kind is not TokenKind.PLAIN for kind in kinds):
         return
     if not steps and not kinds:
-        raise Inconclusive("the engine tells neither counts, steps nor kinds of tokens: speculation may be off")
+        raise UnsupportedCall("the engine tells neither counts, steps nor kinds of tokens: speculation may be off")
     if draft.startswith(("ngram", "suffix")):
         raise Inconclusive("no step had a draft: speculation is off, or the lookup found nothing")
     require(False, "no step had a draft: speculation is configured and off")

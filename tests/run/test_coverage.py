@@ -28,6 +28,23 @@ def test_the_default_floor_is_a_decided_case_of_every_op_that_is_offered() -> No
         assert said == "no case was decided of 1 op (y), which the engine offers"
 
 
+def test_a_premise_without_a_decided_case_is_a_shortfall() -> None:
+    """An engine whose speculation is off passes the clauses of its text; GEN-8 alone tells that it drafts."""
+    told = {"reason": "speculation may be off"}
+    texts = [Record("e2e/greedy:GEN-1:draft=ngram k=3", "pass")]
+    drafts = [Record(f"e2e/limits:GEN-8:draft={draft}", "unsupported", **told) for draft in ("ngram k=3", "mtp k=3")]
+    (said,) = shortfalls(CLAIMED_OPS, texts + drafts + [Record("e2e/limits:GEN-10:stop=any token", "pass")], [])
+    assert said == "no case was decided of GEN-8, without which other passes prove little: speculation may be off"
+    decided = Record("e2e/limits:GEN-8:draft=eagle3 k=3", "pass")
+    assert not list(shortfalls(CLAIMED_OPS, [*texts, *drafts, decided], []))
+    issue = {"issue": "https://example.org/1"}
+    tracked = [Record(record.id, "unsupported", **told, **issue) for record in drafts]
+    absent = [Record(record.id, "unsupported", offered=False) for record in drafts]
+    other = [Record("e2e/limits:GEN-10:stop=any token", "pass")]
+    assert not list(shortfalls(CLAIMED_OPS, texts + tracked + other, []))
+    assert not list(shortfalls(CLAIMED_OPS, texts + absent + other, []))
+
+
 def test_a_gap_that_is_tracked_is_no_shortfall() -> None:
     tracked = records("unsupported", op="y", issue="https://example.org/1")
     assert not list(shortfalls(CLAIMED_OPS, records("pass") + tracked, []))

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from verispec.errors import VerispecError
+from verispec.reference.contracts import clause_of
 from verispec.run import runfile
 from verispec.run.record import Record
 
 CLAIMED = "claimed"
-"""The default floor: at least one decided case of every op that the engine offers."""
+"""The default floor: at least one decided case of every op that the engine offers, and of every premise."""
 SHOWN = 5
 """Names that a sentence lists."""
 
@@ -22,7 +23,7 @@ class Floor:
     """The minimum that a run must decide.
 
     Attributes:
-        claimed: True if every offered op needs a decided case.
+        claimed: True if every offered op needs a decided case, and every clause on which others rest.
         count: the smallest number of decided cases.
         share: the smallest share of decided cases, from 0 to 1.
         cases: ids of cases that must be decided.
@@ -86,12 +87,23 @@ def shortfalls(floor: Floor, records: Sequence[Record], lost: Sequence[str]) -> 
         silent = [name for name in subjects if all(r.case.subject != name for r in decided)]
         if silent:
             yield f"no case was decided of {_listed(silent, 'op')}, which the engine offers"
+        yield from _premises(records)
     if len(decided) < floor.count:
         yield f"{len(decided):,} cases were decided, fewer than {floor.count:,} (--min-judged)"
     if len(decided) < floor.share * len(records):
         yield f"{len(decided):,} of {len(records):,} cases were decided, less than {floor.text} (--min-judged)"
     if missing := sorted(floor.cases - {record.id for record in decided}):
         yield f"{_listed(missing, 'case')} decided in {floor.text} not decided here"
+
+
+def _premises(records: Sequence[Record]) -> Iterator[str]:
+    """Yield a sentence for each clause on which others rest and of which offered cases, but no decided one, ran."""
+    decided = {record.case.clause for record in records if record.decided}
+    open_ = {r.case.clause: r for r in reversed(records) if r.offered and not r.issue}
+    for name, first in open_.items():
+        clause = clause_of(name)
+        if clause and clause.is_premise and name not in decided:
+            yield f"no case was decided of {name}, without which other passes prove little: {first.reason}"
 
 
 def _listed(names: Sequence[str], noun: str) -> str:
