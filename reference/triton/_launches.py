@@ -29,6 +29,11 @@ class _TorchOps(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self.count = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch would import its compiler at the first op, which takes a second or more."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += 1
         return func(*args, **(kwargs or {}))

@@ -9,6 +9,8 @@ import copy
 import gc
 import importlib
 import re
+import subprocess
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -324,3 +326,16 @@ def test_a_known_layout_keeps_no_tensor_of_a_caller(log: list[Launch]) -> None:
     log.clear()
     gc.collect()
     assert logits() is None
+
+
+def test_a_recorded_torch_op_does_not_import_torch_s_compiler() -> None:
+    """The import takes a second or more, in the first call of every process that has an op with scratch."""
+    code = """
+import sys, torch
+from verispec.reference.triton._launches import recorded
+with recorded() as record:
+    torch.empty(3)
+assert record.ops == 1
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
