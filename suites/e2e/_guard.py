@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.check import ProtocolError, require_metrics, require_results
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -19,6 +18,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenKind,
 )
+from verispec.engines.protocol.results import ProtocolError, require_metrics, require_results
 from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch, copied_request, failed_call

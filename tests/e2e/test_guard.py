@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from verispec.engines.protocol.check import ProtocolError
 from verispec.engines.protocol.generation import (
     FinishReason,
     GenerationRequest,
@@ -18,6 +17,7 @@ from verispec.engines.protocol.generation import (
     SpeculativeStep,
     TokenKind,
 )
+from verispec.engines.protocol.results import ProtocolError
 from verispec.judge import Kind, Mismatch
 from verispec.suites.e2e._guard import GuardedGenerator
 

@@ -30,13 +30,8 @@ from verispec.engines import (
     Trace,
     Unsupported,
 )
-from verispec.engines.protocol.check import (
-    ProtocolError,
-    check_subjects,
-    require_results,
-    require_tokens,
-    require_trace,
-)
+from verispec.engines.protocol.check import check_subjects
+from verispec.engines.protocol.results import ProtocolError, require_results, require_tokens, require_trace
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.reference import contracts

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from verispec.engines import OpFunction, UnsupportedCall
-from verispec.engines.protocol.check import require_sequence
+from verispec.engines.protocol.results import require_sequence
 from verispec.judge._call import OpCall, OpCaller
 from verispec.judge._compare import Array, Compare, exact, oracle_outputs
 from verispec.judge._compared import ComparedCall

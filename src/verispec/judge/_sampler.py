@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from verispec.engines.protocol.check import (
-    GUIDE,
-    require_drafted,
-    require_processed,
-    require_tokens,
-    require_trace,
-)
+from verispec.engines.protocol.check import GUIDE
 from verispec.engines.protocol.engine import Unsupported
+from verispec.engines.protocol.results import require_drafted, require_processed, require_tokens, require_trace
 from verispec.judge._copied_requests import copied_context
 from verispec.judge._failure import Failure, Kind, Mismatch, NotOffered, call_engine, offered
 from verispec.judge._memory import bits

@@ -1,1 +1,4 @@
-"""Protocols of an engine: `engine` the whole, `sampling` samplers, `generation` generators; `check` tests it."""
+"""The protocol of an engine: `engine` as a whole, `sampling` for samplers, `generation` for generators.
+
+`check` tests an engine before its first case, and `results` each value that it returns.
+"""
