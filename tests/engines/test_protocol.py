@@ -23,6 +23,7 @@ from verispec.engines import (
     GenerationResult,
     LoadKeywords,
     LoadOptions,
+    ProcessedTokens,
     SamplerBatch,
     SpeculativeStep,
     TokenKind,
@@ -31,7 +32,13 @@ from verispec.engines import (
     Unsupported,
 )
 from verispec.engines.protocol.check import check_subjects
-from verispec.engines.protocol.results import ProtocolError, require_results, require_tokens, require_trace
+from verispec.engines.protocol.results import (
+    ProtocolError,
+    require_processed,
+    require_results,
+    require_tokens,
+    require_trace,
+)
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError
 from verispec.reference import contracts
@@ -214,6 +221,7 @@ def test_a_result_may_have_lists_arrays_and_plain_words(fields: dict[str, Any]) 
     [
         ({"token_ids": "12"}, "[0].token_ids: expected token ids, got str '12'"),
         ({"kinds": ("draft", "plain")}, "[0].kinds: expected verispec.engines.TokenKind"),
+        ({"kinds": None}, "[0].kinds: expected verispec.engines.TokenKind, got None"),
         ({"finish_reason": "eos"}, "[0].finish_reason: expected verispec.engines.FinishReason, got str 'eos'"),
         ({"steps": ((3, 1),)}, "[0].steps[0]: expected verispec.engines.SpeculativeStep, got tuple (3, 1)"),
         ({"logprobs": ({3: -1.0},)}, "[0].logprobs[0]: expected verispec.engines.TokenLogprobs, got dict {3: -1.0}"),
@@ -239,6 +247,14 @@ def test_a_trace_has_the_shapes_that_draws_ask_for() -> None:
         require_trace(Trace([[1], [2]], [draws, None]), batch())
     with pytest.raises(ProtocolError, match=r"expected a verispec\.engines\.Trace, got list"):
         require_trace([[1], [2]], batch())
+    with pytest.raises(ProtocolError, match=r"trace\(batch\)\.draws: expected a list of Draws and None, got None"):
+        require_trace(Trace([[1], [2]], None), batch())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("logprobs", [None, [(), None]])
+def test_log_probabilities_are_lists(logprobs: Any) -> None:
+    with pytest.raises(ProtocolError, match=r"\.logprobs(\[1\])?: expected a list of TokenLogprobs.*, got None"):
+        require_processed(ProcessedTokens([[1], [2]], logprobs), batch(), [None, None])  # type: ignore[list-item]
 
 
 def test_engines_shows_the_fault(capsys: pytest.CaptureFixture[str]) -> None:

@@ -161,7 +161,7 @@ class SamplerUnderTest:
         method = _require_method(
             self._sampler,
             "process_and_verify",
-            "WS-16 to WS-24 (logits processors and log-probabilities of whole samplers)",
+            "WS-16 to WS-24 (logits processors and log-probabilities in a sampler)",
             "process_and_verify(self, batch, contexts, logprobs_mode) -> ProcessedTokens",
         )
         self.step = None

@@ -78,21 +78,20 @@ def require_tokens(answer: object, batch: SamplerBatch, where: str = "sampler(ba
     return tokens
 
 
-def require_results(answer: object, where: str = "generate(requests)") -> list[GenerationResult]:
-    """Return a generator's results with plain tokens; whether there is one for each request is left to the case.
+def require_results(answer: object) -> list[GenerationResult]:
+    """Return copies of a generator's results, with plain tokens; the case checks how many there are.
 
-    The results are copies: a generator may write later ones into the lists of these.
+    They are copies because a generator may write later results into the same lists.
 
     Fields may have lists, arrays and tensors for tuples, and plain words for members of enumerations.
 
     Args:
         answer: the engine's answer.
-        where: the call, for the message.
 
     Raises:
         ProtocolError: the answer is not a sequence of results, or a field of one has another type.
     """
-    results = _list(answer)
+    results, where = _list(answer), "generate(requests)"
     if results is None:
         raise ProtocolError(f"{CODE} {where}: expected a list of GenerationResult, got {shown(answer)}")
     return [_plain_result(result, f"{where}[{index}]") for index, result in enumerate(results)]
@@ -120,15 +119,16 @@ def require_trace(answer: object, batch: SamplerBatch) -> Trace:
     if not isinstance(answer, Trace):
         raise ProtocolError(f"{CODE} trace(batch): expected a verispec.engines.Trace, got {shown(answer)}")
     tokens = require_tokens(answer.tokens, batch, "trace(batch).tokens")
-    if len(answer.draws) != len(tokens):
-        raise ProtocolError(f"{CODE} trace(batch).draws: expected {len(tokens)} entries, got {len(answer.draws)}")
-    for b, (draws, count) in enumerate(zip(answer.draws, batch.counts, strict=True)):
+    entries = _items(answer.draws, "trace(batch).draws", "a list of Draws and None")
+    if len(entries) != len(tokens):
+        raise ProtocolError(f"{CODE} trace(batch).draws: expected {len(tokens)} entries, got {len(entries)}")
+    for b, (draws, count) in enumerate(zip(entries, batch.counts, strict=True)):
         for field, size in (("uniform", count), ("noise", batch.vocab_size)):
             values = getattr(draws, field, None)
             if draws is not None and (values is None or tuple(values.shape) != (size,)):
                 got = tuple(values.shape) if values is not None else shown(draws)
                 raise ProtocolError(f"{CODE} trace(batch).draws[{b}].{field}: expected shape ({size},), got {got}")
-    return Trace(tokens, list(answer.draws))
+    return Trace(tokens, list(entries))
 
 
 def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
@@ -151,32 +151,32 @@ def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
     return DraftedTokens(drafted, require_tokens(answer.tokens, batch, f"{where}.tokens"))
 
 
-def require_processed(
-    answer: object, batch: SamplerBatch, contexts: Sequence[RequestContext], where: str = "process_and_verify(...)"
-) -> ProcessedTokens:
+def require_processed(answer: object, batch: SamplerBatch, contexts: Sequence[RequestContext]) -> ProcessedTokens:
     """Return processed tokens.
 
     Args:
         answer: the engine's answer.
         batch: the sampled batch.
         contexts: one per request.
-        where: the call, for messages.
 
     Raises:
         ProtocolError: V-ENG-PROTOCOL, there is another number of lists than of requests, the answer or an entry has
             another type, or `require_tokens` rejects the tokens.
     """
+    where = "process_and_verify(...)"
     if not isinstance(answer, ProcessedTokens):
         raise ProtocolError(f"{CODE} {where}: expected a verispec.engines.ProcessedTokens, got {shown(answer)}")
     tokens = require_tokens(answer.tokens, batch, f"{where}.tokens")
-    rows = [list(row) for row in answer.logprobs]
+    where, expected = f"{where}.logprobs", "a list of TokenLogprobs"
+    rows = [
+        list(_items(row, f"{where}[{b}]", expected))
+        for b, row in enumerate(_items(answer.logprobs, where, f"{expected} per request"))
+    ]
     if len(rows) != len(contexts):
-        raise ProtocolError(
-            f"{CODE} {where}.logprobs: expected {len(contexts)} lists, one per request, got {len(rows)}"
-        )
+        raise ProtocolError(f"{CODE} {where}: expected {len(contexts)} lists, one per request, got {len(rows)}")
     strangers = [entry for row in rows for entry in row if not isinstance(entry, TokenLogprobs)]
     if strangers:
-        raise ProtocolError(f"{CODE} {where}.logprobs: expected TokenLogprobs, got {shown(strangers[0])}")
+        raise ProtocolError(f"{CODE} {where}: expected TokenLogprobs, got {shown(strangers[0])}")
     return ProcessedTokens(tokens, rows)
 
 
@@ -184,7 +184,7 @@ def _plain_result(result: object, where: str) -> GenerationResult:
     """Return a result whose fields have the types of the protocol: tuples, plain integers, members of enumerations.
 
     Raises:
-        ProtocolError: a field has a type that stands for no such value.
+        ProtocolError: a field has a type that none of these can be made from.
     """
     found = _typed(result, GenerationResult, where, "a GenerationResult")
     token_ids = _items(found.token_ids, f"{where}.token_ids", "token ids")
@@ -198,12 +198,13 @@ def _plain_result(result: object, where: str) -> GenerationResult:
         for place, row in enumerate(rows[name]):
             if not isinstance(row, kind) and not (row is None and name == "prompt_logprobs"):
                 _typed(row, kind, f"{where}.{name}[{place}]", f"verispec.engines.{kind.__name__}")
+    kinds = _items(found.kinds, f"{where}.kinds", "verispec.engines.TokenKind")
     samples = _items(found.samples, f"{where}.samples", "a tuple of GenerationResult")
     return replace(
         found,
         token_ids=token_ids,
         finish_reason=_member(found.finish_reason, FinishReason, f"{where}.finish_reason"),
-        kinds=tuple(_member(kind, TokenKind, f"{where}.kinds") for kind in _items(found.kinds, where, "kinds")),
+        kinds=tuple(_member(kind, TokenKind, f"{where}.kinds") for kind in kinds),
         text=_typed(found.text, str, f"{where}.text", "str"),
         samples=tuple(_plain_result(sample, f"{where}.samples[{place}]") for place, sample in enumerate(samples)),
         **rows,
@@ -246,12 +247,12 @@ def _list(value: object) -> list[Any] | None:
 
 
 def _is_int(value: object) -> bool:
-    """Return True for an integer of Python, NumPy or torch: flags are none, nor are tensors of numbers with a point."""
+    """Return True for an integer of Python, NumPy or torch, and False for booleans and floats in their tensors."""
     if type(value) is int:
         return True
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return False
-    try:  # tensors of any dtype have the method, and so have NumPy's flags
+    try:  # a tensor of any dtype has the method, and so does NumPy's bool
         return type(operator.index(value)) is int and "bool" not in str(getattr(value, "dtype", ""))
     except TypeError:
         return False
