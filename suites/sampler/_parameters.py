@@ -274,13 +274,14 @@ def pairs_step(rng: np.random.Generator, pair: Sequence[str], draft: str, heat: 
             return step
 
 
-def long_words_step(rng: np.random.Generator, draft: str, heat: Any, vocab: int = 32) -> Step:
+def long_words_step(rng: np.random.Generator, draft: str, heat: Any) -> Step:
     """Return a step whose every second request has bad words of three to six tokens, which end at its own rows.
 
     A word forbids the most likely token of its row, or it differs from the text in its first token alone and forbids
     nothing. Drafts are the tokens that remain, so that most are accepted.
     """
-    step = random_step(rng, "none", draft, heat, vocab=vocab)
+    step = random_step(rng, "none", draft, heat)
+    vocab = step.batch.vocab_size
     contexts, drafts = list(step.contexts), [list(ids) for ids in step.batch.draft_token_ids]
     for b in step.special:
         logits = step.batch.logits[rows_of(step.batch, b)].double().numpy()

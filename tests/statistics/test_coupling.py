@@ -8,7 +8,7 @@ from simulations import row_sets
 
 from verispec.judge.statistics.coupling import Coupling, SharedNumbers, bound
 from verispec.judge.statistics.given_drafts import Requests
-from verispec.judge.statistics.noise import kept_share, measure, tail_loss
+from verispec.judge.statistics.noise import kept_share, measure
 from verispec.reference.oracle.philox import Draw, gumbel, gumbel_rows
 
 
@@ -72,6 +72,12 @@ def test_grids_of_noise_are_seen(bits: int, grid: int) -> None:
 
 def test_too_little_noise_tells_nothing() -> None:
     assert measure(np.ones(1000)) is None
+
+
+def tail_loss(vocab_size: int, bits: int) -> float:
+    """Return the largest total variation that lost tails cause., all tokens but one having one rare probability."""
+    e = np.geomspace(2.0 ** -(bits + 8), 2.0 ** -(bits - 8), 400)
+    return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
 
 
 def test_the_race_of_32_bits_stays_within_its_bound() -> None:

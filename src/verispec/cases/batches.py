@@ -93,22 +93,19 @@ def rounded(values: Array, dtype: str) -> Array:
     return held
 
 
-def probabilities(
-    rng: np.random.Generator, rows: int, vocab: int, dtype: str = "float32", spread: float = 2.0
-) -> Array:
-    """Return softmax rows of normal logits.
+def probabilities(rng: np.random.Generator, rows: int, vocab: int, dtype: str = "float32") -> Array:
+    """Return softmax rows of normal logits with a standard deviation of 2.
 
     Args:
         rng: source of the logits.
         rows: number of rows.
         vocab: vocabulary size V.
         dtype: dtype to which the probabilities are rounded.
-        spread: standard deviation of the logits; a larger one lowers the entropy.
 
     Returns:
         [rows, V] float64.
     """
-    logits = rng.normal(scale=spread, size=(rows, vocab))
+    logits = rng.normal(scale=2.0, size=(rows, vocab))
     weights = np.exp(logits - logits.max(axis=1, keepdims=True)) if rows else logits
     return rounded(weights / weights.sum(axis=1, keepdims=True) if rows else weights, dtype)
 

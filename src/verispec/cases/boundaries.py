@@ -14,7 +14,7 @@ import inspect
 import itertools
 import sys
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -97,11 +97,6 @@ def boundaries(
                 if sum(map(len, found.values())) >= most:
                     return [boundary for group in found.values() for boundary in group]
     return [boundary for group in found.values() for boundary in group]
-
-
-def comparisons(oracle: Callable[..., Any]) -> Mapping[int, str]:
-    """Return the comparisons of an oracle by number, as they are written."""
-    return _watched(oracle)[1]
 
 
 def _run(watched: Callable[..., Any], watch: _Watch, values: Call) -> dict[int, list[tuple[float, float]]]:

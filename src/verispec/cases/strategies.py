@@ -9,6 +9,8 @@ from typing import Any
 from verispec.reference.contracts import Contract
 
 LAYOUT_CHOICES = ("dense", "dense", "gapped", "padded", "transposed")
+MOST_DRAFTS = 6
+"""Maximum number of draft tokens per request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,6 @@ def structures(
     contract: Contract,
     *,
     most_requests: int = 5,
-    most_drafts: int = 6,
     vocab: tuple[int, int] = (2, 40),
     layouts: bool = True,
     some_draft: bool = False,
@@ -37,7 +38,6 @@ def structures(
     Args:
         contract: contract of the op under test.
         most_requests: maximum number of requests.
-        most_drafts: maximum number of draft tokens per request.
         vocab: minimum and maximum vocabulary size.
         layouts: False leaves every tensor contiguous.
         some_draft: True draws at least one draft token per batch.
@@ -49,9 +49,9 @@ def structures(
 
     @st.composite
     def draw_structure(draw: Any) -> DrawnCall:
-        counts = draw(st.lists(st.integers(0, most_drafts), min_size=0, max_size=most_requests))
+        counts = draw(st.lists(st.integers(0, MOST_DRAFTS), min_size=0, max_size=most_requests))
         if some_draft and not any(counts):
-            counts = [*counts[1:], draw(st.integers(1, most_drafts))]
+            counts = [*counts[1:], draw(st.integers(1, MOST_DRAFTS))]
         dtypes: dict[str, str] = {}
         for t in contract.tensors:
             first = leader.get(t.name, t.name)

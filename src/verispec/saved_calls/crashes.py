@@ -44,14 +44,13 @@ class Shrunk:
     repeats: bool = True
 
 
-def shrunk(plan: Plan, saved: SavedCase, tell: Callable[[str], None], seconds: float = LONGEST) -> Shrunk:
+def shrunk(plan: Plan, saved: SavedCase, tell: Callable[[str], None]) -> Shrunk:
     """Return a smaller call that ends its worker process in the same way as the call of `saved`.
 
     Args:
         plan: plan of the one case, on the engine that crashed or hung.
         saved: the case, with its last launch and how that ended.
         tell: function that receives a line now and then.
-        seconds: time after which the smallest call so far is returned.
 
     Raises:
         VerispecError: the engine cannot be started any more.
@@ -68,7 +67,7 @@ def shrunk(plan: Plan, saved: SavedCase, tell: Callable[[str], None], seconds: f
             if not trials.fails(saved.call):
                 return Shrunk(saved, saved.failure["message"], trials.count, repeats=False)
             trials.message = trials.ending
-            deadline = time.monotonic() + seconds
+            deadline = time.monotonic() + LONGEST
             minimal(contract, saved.call, lambda call: _answered(contract, call) and trials.fails(call), deadline)
             while len(trials.failing) > 1 and not trials.fails(trials.failing[-1]):
                 trials.failing.pop()  # it failed once, and not again: the one before it is more reliable

@@ -20,7 +20,7 @@ LONGEST = 30.0
 """Seconds that shrinking may take: most calls are small within one; a case may take 120 s."""
 
 
-def shrunk(op: OpUnderTest, call: OpCall, failure: Failure, seconds: float = LONGEST) -> tuple[OpCall, Failure]:
+def shrunk(op: OpUnderTest, call: OpCall, failure: Failure) -> tuple[OpCall, Failure]:
     """Return a smaller call of `op` that fails like `failure`, and its failure; the same ones where none is found.
 
     A failure that does not depend on what surrounds the tensors goes on without that, so that it also shows where
@@ -30,7 +30,6 @@ def shrunk(op: OpUnderTest, call: OpCall, failure: Failure, seconds: float = LON
         op: the op of the engine under test, which has just failed.
         call: the call that failed.
         failure: its failure; kind and output of the smaller one are the same.
-        seconds: time after which the smallest call so far is returned.
     """
     in_guards = op.under_guards_alone
 
@@ -45,7 +44,7 @@ def shrunk(op: OpUnderTest, call: OpCall, failure: Failure, seconds: float = LON
             return None
         return None
 
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + LONGEST
     smallest = minimal(op.contract, call, lambda candidate: failure_of(candidate) is not None, deadline)
     return smallest, failure_of(smallest) or failure  # the last call that `op` shows is the smallest
 

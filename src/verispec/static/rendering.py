@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from verispec.static.facts import Call, Function, Param, Schema
 
 
-def signature(function: Function, name: str = "") -> str:
-    """Return ``name(a, b=1, *, c)`` for `function`, under another `name` if one is given."""
-    return f"{name or function.name.rpartition('.')[2]}({', '.join(_params(function.params))})"
+def signature(function: Function) -> str:
+    """Return ``name(a, b=1, *, c)`` for `function`."""
+    return f"{function.name.rpartition('.')[2]}({', '.join(_params(function.params))})"
 
 
 def _params(params: Iterable[Param]) -> Iterable[str]:

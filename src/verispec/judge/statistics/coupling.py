@@ -114,13 +114,10 @@ class Coupling:
                 f"request {self.requests + known[n]} emitted {token[n]} as its {kind} token; its numbers give {best[n]}"
             )
 
-    def brackets(self, most: int = 5) -> list[dict[str, float]]:
-        """Return acceptance thresholds bracketed by sorted numbers: the most frequent drafts with 0 < p/q < 1.
+    def brackets(self) -> list[dict[str, float]]:
+        """Return acceptance thresholds bracketed by sorted numbers: the five most frequent drafts with 0 < p/q < 1.
 
         A correct sampler accepts every number below p/q and none above, so n numbers bracket p/q to about 1/n.
-
-        Args:
-            most: maximum number of drafts.
 
         Returns:
             Per draft: p/q as "ratio", the largest accepted number as "low", the smallest rejected one as "high", and
@@ -128,7 +125,7 @@ class Coupling:
         """
         ratio = self.rows.p[:, :-1] / np.maximum(self.rows.q, FLOOR)
         seen = np.where((ratio > 0) & (ratio < 1), self._seen, 0)
-        order = np.argsort(-seen, axis=None)[:most]
+        order = np.argsort(-seen, axis=None)[:5]
         found = []
         for at in zip(*np.unravel_index(order, seen.shape), strict=True):
             if seen[at] > 1:

@@ -84,17 +84,6 @@ def kept_share(probability: Array | float, bits: int) -> Array:
     return share
 
 
-def tail_loss(vocab_size: int, bits: int) -> float:
-    """Return the largest total variation that lost tails cause.
-
-    Args:
-        vocab_size: number of tokens, all but one of one rare probability.
-        bits: bits of the uniform numbers; see `kept_share`.
-    """
-    e = np.geomspace(2.0 ** -(bits + 8), 2.0 ** -(bits - 8), 400)
-    return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
-
-
 def needles(vocab_size: int, probability: float) -> Array:
     """Return logits of a likely token, 0, and unlikely ones.
 

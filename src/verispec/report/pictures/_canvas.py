@@ -59,11 +59,6 @@ class Canvas:
         left, top = self.at(x, y)
         self._shapes.append(f'<circle cx="{left:.1f}" cy="{top:.1f}" r="3" fill="{colour}"/>')
 
-    def text(self, x: float, y: float, text: str, colour: str = GREY, anchor: str = "start") -> None:
-        """Write at a data point."""
-        left, top = self.at(x, y)
-        self.label(left, top, text, colour, anchor)
-
     def label(self, left: float, top: float, text: str, colour: str = GREY, anchor: str = "start") -> None:
         """Write at a pixel."""
         self._shapes.append(

@@ -12,10 +12,10 @@ NORMAL = 4.9
 """Half-width of the bars in standard deviations: one in a million lies outside."""
 
 
-def reliability(evidence: Mapping[str, Any], title: str = "Acceptance: stated and observed") -> str:
+def reliability(evidence: Mapping[str, Any]) -> str:
     """Draw observed acceptance by stated acceptance, one dot and bar per tenth; empty without acceptance counts."""
     counts, accepted, stated = evidence.get("reliability") or ([], [], [])
-    canvas = Canvas(title, (0, 1), (0, 1), 320, 300)
+    canvas = Canvas("Acceptance: stated and observed", (0, 1), (0, 1), 320, 300)
     canvas.axes("stated min(1, p/q)", "observed", [0, 0.5, 1], {0: "0", 0.5: "0.5", 1: "1"})
     canvas.line([(0, 0), (1, 1)], GREY, 1, "4 3")
     for n, yes, total in zip(counts, accepted, stated, strict=True):

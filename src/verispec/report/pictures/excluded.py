@@ -10,15 +10,14 @@ from verispec.report.pictures._canvas import COLOURS, GREY, Canvas
 ROW = 18
 
 
-def excluded_sizes(rows: Sequence[tuple[str, str, float]], title: str = "Smallest size excluded at 1e-6") -> str:
+def excluded_sizes(rows: Sequence[tuple[str, str, float]]) -> str:
     """Draw one bar per fault: its name, the size as text, and the size as a share from 0.001 to 1 (longer is worse).
 
     Args:
         rows: name, size as text, and how large the effect is, from 0 to 1; 1 where no size is excluded.
-        title: title of the picture.
     """
     height = ROW * len(rows) + 60
-    canvas = Canvas(title, (0, 1), (0, max(len(rows), 1)), 760, height)
+    canvas = Canvas("Smallest size excluded at 1e-6", (0, 1), (0, max(len(rows), 1)), 760, height)
     for n, (name, size, effect) in enumerate(rows):
         top = canvas.TOP + ROW * n + 14
         canvas.label(8, top, name, "#24292f")

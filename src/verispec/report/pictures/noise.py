@@ -10,14 +10,13 @@ from verispec.report.pictures._canvas import GREY, RED, Canvas
 COLUMNS = (("source", 8), ("values", 200), ("smallest", 300), ("grid", 400), ("rare tokens", 480))
 
 
-def noise_table(rows: Sequence[tuple[str, Mapping[str, Any]]], title: str = "Random numbers") -> str:
+def noise_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     """Draw a table with one row per source of noise.
 
     Args:
         rows: name of the source, and the record's evidence with `noise` or `needles`.
-        title: title of the picture.
     """
-    canvas = Canvas(title, (0, 1), (0, 1), 640, 60 + 18 * len(rows))
+    canvas = Canvas("Random numbers", (0, 1), (0, 1), 640, 60 + 18 * len(rows))
     for name, left in COLUMNS:
         canvas.label(left, 38, name)
     for n, (name, evidence) in enumerate(rows):
