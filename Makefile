@@ -1,4 +1,4 @@
-# make run    build everything in a venv of its own and judge the reference engine
+# make run    build everything in a venv of its own and test the reference engine
 # make test   the tests, as continuous integration runs them (tox -e cpu)
 
 PYTHON ?= python3

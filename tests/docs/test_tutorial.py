@@ -42,14 +42,14 @@ def output_of(
     return run
 
 
-def test_the_red_cell_turns_green(tmp_path: Path, output_of: Callable[[str], tuple[int, str]]) -> None:
+def test_the_failing_op_passes_after_the_fix(tmp_path: Path, output_of: Callable[[str], tuple[int, str]]) -> None:
     assert f"$ {RED}\n" in TUTORIAL
     assert f"$ {RUN}\n" in TUTORIAL
     engine = tmp_path / "my_engine.py"
     engine.write_text(block("my_engine.py"))
     code, output = output_of(RED)
     assert code == 1
-    assert shown_after("4. A red cell") in output
+    assert shown_after("4. A failing op") in output
 
     repro = re.search(r"\$ (verispec repro .*)", TUTORIAL)[1]  # type: ignore[index]
     code, output = output_of(repro)
