@@ -20,7 +20,7 @@ FEWEST_EXPECTED = 10
 MARGIN = 4
 """Factor by which the chi-square distribution may understate the tail of a corrected G at the level of a run.
 
-By enumeration it does so by 2.9 at most, for three cells and about 55 draws; see docs/explanation/statistics.md.
+By enumeration it does so by 2.7 at most, for three cells and about 55 draws; see docs/explanation/statistics.md.
 """
 FITTING = 0.2
 """P-value of a third of a sample above which the rest is not drawn.
