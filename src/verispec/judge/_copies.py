@@ -116,7 +116,7 @@ def row_sizes(contract: Contract, values: Mapping[str, Any]) -> dict[str, int]:
 def copies_of(
     contract: Contract, arrays: Mapping[str, Any], sizes: Mapping[str, int], copies: int, which: range
 ) -> dict[str, Array]:
-    """Return arrays of a repeated batch as those of its copies, each as if it were alone: [copies, *shape of one].
+    """Return arrays of a repeated batch as those of its copies, each as if it were alone.
 
     Args:
         contract: contract of a repeatable op.
@@ -124,6 +124,9 @@ def copies_of(
         sizes: `row_sizes` of one copy.
         copies: number of copies in the batch.
         which: numbers of the copies that are returned.
+
+    Returns:
+        Arrays by parameter name; the first axis is that of copies, the others are those of one of them.
     """
     own = {}
     for tensor in contract.tensors:
