@@ -73,7 +73,7 @@ CONTRACT = Contract(
         Clause(
             "VDL-17",
             "Ids that only the target has, past the draft's vocabulary, count neither in p nor in q; a step that "
-            "draft_logits does not hold is a placeholder's.",
+            "draft_logits does not hold is a padding token's.",
             "vllm 0.27.0: MiMo v2.5 Pro with DFlash; PRJ-6",
         ),
     ),

@@ -67,7 +67,7 @@ void gumbel_sample(const Tensor& sampled, const Tensor& logits, const Tensor& ex
       }
       const Numbers numbers(seeds.get(state), positions.get(t), is_drafting ? step : 0,
                             is_drafting ? Draw::draft : Draw::target);
-      out.set(t, scale == 0.0 ? argmax(weights) : std::max<int64_t>(race(weights, numbers), 0));
+      out.set(t, scale == 0.0 ? argmax(weights) : std::max<int64_t>(gumbel_argmax(weights, numbers), 0));
     }
   }
 }

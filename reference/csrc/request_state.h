@@ -59,7 +59,7 @@ inline int leading_zeros(uint32_t word) { return word ? __builtin_clz(word) : 32
 // `weight`. A token's weight and Gumbel sample are computed only if the token can win: u = (word + 0.5) / 2^32 is above
 // 2^-(leading zeros + 1), and g = -log(-log(1 - u)) is at most -log(u).
 template <typename Bound, typename Weight>
-int64_t race(int64_t size, const Numbers& numbers, Bound bound, Weight weight) {
+int64_t gumbel_argmax(int64_t size, const Numbers& numbers, Bound bound, Weight weight) {
   constexpr double kLog2 = 0.6931472;  // rounded up
   constexpr double kLargestGumbel = 33 * kLog2;
   int64_t winner = -1;
@@ -83,9 +83,9 @@ int64_t race(int64_t size, const Numbers& numbers, Bound bound, Weight weight) {
   return winner;
 }
 
-inline int64_t race(const std::vector<double>& weights, const Numbers& numbers) {
+inline int64_t gumbel_argmax(const std::vector<double>& weights, const Numbers& numbers) {
   const auto weight = [&](int64_t x) { return weights[x]; };
-  return race(static_cast<int64_t>(weights.size()), numbers, weight, weight);
+  return gumbel_argmax(static_cast<int64_t>(weights.size()), numbers, weight, weight);
 }
 
 // The inputs of a batch and values derived from them.

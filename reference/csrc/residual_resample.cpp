@@ -43,21 +43,21 @@ void residual_resample(const Tensor& sampled, const Tensor& num_sampled, const T
       const int64_t token = is_bonus ? -1 : batch.draft_sampled.get(row + 1);
       int64_t winner = -1;
       if (!batch.is_draft(token, step)) {
-        winner = race(target, numbers);
+        winner = gumbel_argmax(target, numbers);
       } else if (draft_logits) {
         const double target_lse = *target_logsumexp.at<float>(b), draft_lse = *draft_logsumexp.at<float>(b);
         const double log_ratio = log_prefix_ratio ? *log_prefix_ratio->at<float>(b) : 0.0;
         read_row(*draft_logits, state, step, vocabulary, scale, weights);
         const auto scaled_log_p = [&](int64_t x) { return log_prob(target[x], target_lse) + log_ratio; };
-        winner = race(vocabulary, numbers, scaled_log_p, [&](int64_t x) {
+        winner = gumbel_argmax(vocabulary, numbers, scaled_log_p, [&](int64_t x) {
           return log_residual(scaled_log_p(x), log_prob(weights[x], draft_lse));
         });
       } else {
         weights = target;
         weights[token] = kLowest;
-        winner = race(weights, numbers);
+        winner = gumbel_argmax(weights, numbers);
       }
-      if (winner < 0) winner = race(target, numbers);
+      if (winner < 0) winner = gumbel_argmax(target, numbers);
       out.set(b, step, std::max<int64_t>(winner, 0));
     }
   }

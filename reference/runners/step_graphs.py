@@ -1,10 +1,10 @@
 """Whole decode steps as graphs: target, verification and drafting in one launch.
 
 A decode step of greedy requests needs three things: its tokens, the lengths and the blocks of its sequences. Every
-request has a row of T = K + 1 tokens; after its last draft there are placeholders, which no verification accepts. So
+request has a row of T = K + 1 tokens; after its last draft there are padding tokens, which no verification accepts. So
 requests with fewer drafts, and steps that end requests, need no graphs of their own. A step that reads prompts to their
-ends has placeholders behind each prompt, and yields one token of each request. Its drafter takes the placeholders for
-rejected drafts.
+ends has padding tokens after each prompt, and yields one token of each request. Its drafter takes them for rejected
+drafts.
 
 Sampled requests, and synthetic verification, need the slot-indexed sampler, whose random numbers follow from seed and
 position. The host sends the state of each request, where the device finds its temperature, limits and seed. The
@@ -38,7 +38,7 @@ from verispec.reference.proposers.protocol import Proposer, VerifiedStep
 from verispec.reference.sampler import ops
 from verispec.reference.sampler.drafting import SeededDraw
 from verispec.reference.sampler.fused import verify_greedy_rows
-from verispec.reference.sampler.ops import PLACEHOLDER
+from verispec.reference.sampler.ops import PADDING_TOKEN
 from verispec.reference.sampler.request_state import RequestRows, RequestStates
 
 from .request import RequestState
@@ -263,10 +263,10 @@ class _Step:
         assert launched.inputs is not None
         launched.wait()
         results, width = launched.results.numpy()[: len(launched.requests)].copy(), self._shape.width
-        counts = (results[:, :width] != PLACEHOLDER).sum(axis=1)
+        counts = (results[:, :width] != PADDING_TOKEN).sum(axis=1)
         if ahead is not None:
             inputs = launched.inputs.copy()
-            inputs[:, 1 : self._state] = PLACEHOLDER
+            inputs[:, 1 : self._state] = PADDING_TOKEN
             inputs[:, 0] = launched.inputs[:, 0] + counts
             inputs[:, 1] = results[np.arange(len(results)), counts - 1]
             inputs[:, 2 : 2 + self._shape.drafts] = results[:, width:]
@@ -279,10 +279,10 @@ class _Step:
         return emitted, results[:, width:].tolist()
 
     def fill(self, scheduled: Sequence[Scheduled]) -> None:
-        """Write each request's length, tokens, state and blocks; padding requests have placeholders and null blocks."""
+        """Write each request's length, tokens, state and blocks; padding requests have only -1 and null blocks."""
         rows, first_block = self._rows, self._first_block
         columns = rows.shape[1] - first_block
-        rows[:, 1:first_block] = PLACEHOLDER  # the state of a padding request is -1 too
+        rows[:, 1:first_block] = PADDING_TOKEN  # the state of a padding request is -1 too
         rows[:, first_block:] = NULL_BLOCK
         rows[len(scheduled) :, 0] = 0
         for row, part in zip(rows, scheduled, strict=False):
@@ -302,12 +302,12 @@ class _Step:
         starts = torch.arange(requests + 1, dtype=torch.int32, device=self._device) * tokens
         computed = given[:, :1].to(torch.int64)
         positions = (computed + torch.arange(tokens, device=self._device)).view(-1)
-        # The keys of placeholders are written over before anything reads them, as those of rejected drafts are.
+        # The keys of padding tokens are written over before anything reads them, as those of rejected drafts are.
         slots = slot_mapping(starts, positions, block_table, graphs.block_size)
         query_lens = np.full(requests, tokens)
         known = torch.arange(1, requests + 1, dtype=torch.int32, device=self._device)
         if is_prompt:
-            lengths = (token_rows != PLACEHOLDER).sum(dim=1).clamp(min=1)
+            lengths = (token_rows != PADDING_TOKEN).sum(dim=1).clamp(min=1)
             known = lengths.cumsum(0).to(torch.int32)
         # Placeholders count as tokens, so that each row's last token sees them all; nothing reads what they see.
         seq_lens = (computed[:, 0] + tokens).to(torch.int32)
@@ -399,7 +399,7 @@ class _Step:
             self._device,
             sampled_token_ids_ptr=sampled,
             discard_request_mask_ptr=given[:, self._first_block] == NULL_BLOCK,
-            backup_next_token_ids_ptr=torch.full_like(last, PLACEHOLDER),
+            backup_next_token_ids_ptr=torch.full_like(last, PADDING_TOKEN),
             next_token_ids_ptr=last,
             valid_sampled_tokens_count_ptr=counts,
             vocab_size=self._graphs.vocab_size,
@@ -408,7 +408,7 @@ class _Step:
             stride_sampled_token_ids=sampled.stride(0),
             BLOCK_SIZE_TOKENS=1 << (tokens - 1).bit_length(),
         )
-        unused = torch.full((requests, tokens - 1 - drafts), PLACEHOLDER, dtype=torch.int32, device=self._device)
+        unused = torch.full((requests, tokens - 1 - drafts), PADDING_TOKEN, dtype=torch.int32, device=self._device)
         following = [(given[:, 0] + counts)[:, None], last[:, None], *results[1:], unused]
         given[:, : self._state].copy_(torch.cat(following, dim=1))
         if self._shape.draws:

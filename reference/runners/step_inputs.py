@@ -13,7 +13,7 @@ from verispec.reference.models.kv_cache import NULL_BLOCK, KVCache
 from verispec.reference.proposers.protocol import DrawDrafts, VerifiedStep
 from verispec.reference.proposers.tree import DraftTree
 from verispec.reference.sampler.logprobs import row_logprobs, token_logprobs
-from verispec.reference.sampler.ops import PLACEHOLDER
+from verispec.reference.sampler.ops import PADDING_TOKEN
 
 from .request import RequestState
 from .scheduler import Scheduled
@@ -145,11 +145,11 @@ def verified_step(
     samples = np.array([part.samples for part in scheduled])
     discarded = upload(~samples)
     if verified is None:
-        sampled = torch.full((len(requests), 1), PLACEHOLDER, dtype=torch.int32, device=discarded.device)
+        sampled = torch.full((len(requests), 1), PADDING_TOKEN, dtype=torch.int32, device=discarded.device)
     elif samples.all():
         sampled = verified.token_ids
     else:
-        sampled = verified.token_ids.new_full((len(requests), verified.token_ids.shape[1]), PLACEHOLDER)
+        sampled = verified.token_ids.new_full((len(requests), verified.token_ids.shape[1]), PADDING_TOKEN)
         sampled[~discarded] = verified.token_ids
     context_lens = [
         r.num_tokens if part.samples else r.num_computed + 1 for r, part in zip(requests, scheduled, strict=True)

@@ -14,7 +14,7 @@ from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.tree import DraftTree
 from verispec.reference.sampler import ops
 from verispec.reference.sampler.min_p import mask_below_min_p
-from verispec.reference.sampler.ops import PLACEHOLDER
+from verispec.reference.sampler.ops import PADDING_TOKEN
 from verispec.reference.sampler.processors import needs_processing
 from verispec.reference.sampler.top_k_top_p import apply_top_k_top_p
 
@@ -77,7 +77,7 @@ class TreeVerification:
         counts = np.array([part.num_drafts for part in parts])
         shape = (len(parts), tree.nodes)
         is_node = np.arange(tree.nodes) <= counts[:, None]
-        candidates = np.full(shape, PLACEHOLDER)
+        candidates = np.full(shape, PADDING_TOKEN)
         for row, part in zip(candidates, parts, strict=True):
             row[1 : 1 + part.num_drafts] = part.draft_token_ids
         starts = np.cumsum(counts + 1) - (counts + 1)
@@ -85,10 +85,10 @@ class TreeVerification:
         of_nodes = logits.float()[self._put(rows)]
         links = [np.where(link <= counts[:, None], link, -1) for link in (tree.next_token, tree.next_sibling)]
         given = {
-            "predicts": torch.full((len(parts) * tree.nodes,), PLACEHOLDER, dtype=torch.int32, device=self._device),
-            "accept_index": torch.full(shape, PLACEHOLDER, dtype=torch.int32, device=self._device),
+            "predicts": torch.full((len(parts) * tree.nodes,), PADDING_TOKEN, dtype=torch.int32, device=self._device),
+            "accept_index": torch.full(shape, PADDING_TOKEN, dtype=torch.int32, device=self._device),
             "accept_token_num": torch.zeros(len(parts), dtype=torch.int32, device=self._device),
-            "candidates": self._put(np.where(is_node, candidates, PLACEHOLDER)),
+            "candidates": self._put(np.where(is_node, candidates, PADDING_TOKEN)),
             "retrieve_index": self._put(np.arange(candidates.size).reshape(shape)),
             "retrieve_next_token": self._put(links[0]),
             "retrieve_next_sibling": self._put(links[1]),
@@ -116,7 +116,7 @@ class TreeVerification:
         places = [row[:length] for row, length in zip(given["accept_index"].tolist(), lengths, strict=True)]
         predicts = given["predicts"].tolist()
         emitted = [[predicts[place] for place in row] for row in places]
-        token_ids = torch.full(shape, PLACEHOLDER, dtype=torch.int32)
+        token_ids = torch.full(shape, PADDING_TOKEN, dtype=torch.int32)
         for row, tokens in zip(token_ids, emitted, strict=True):
             row[: len(tokens)] = torch.tensor(tokens)
         paths = [[place - b * tree.nodes for place in row] for b, row in enumerate(places)]

@@ -17,7 +17,7 @@ from . import ops
 from .drafting import fill_with_noise, noise_dtype
 from .fused import verify_greedy_drafts
 from .min_p import mask_below_min_p
-from .ops import PLACEHOLDER
+from .ops import PADDING_TOKEN
 from .top_k_top_p import apply_top_k_top_p
 
 _TILE = 8192
@@ -119,7 +119,7 @@ class FlatSampler:
         bonus = bonus.to(torch.int32)[:, None]
         if not len(uniform):
             return bonus
-        output = _placeholders(drafts, device)
+        output = _padding_tokens(drafts, device)
         target_probs = probs[target_rows]
         if not all(sampled):
             self._verify_greedy(output, drafts, argmax[target_rows], bonus, is_greedy, uniform)
@@ -212,6 +212,6 @@ class FlatSampler:
         )
 
 
-def _placeholders(drafts: DraftBatch, device: torch.device) -> torch.Tensor:
+def _padding_tokens(drafts: DraftBatch, device: torch.device) -> torch.Tensor:
     shape = (len(drafts.counts), max(drafts.counts) + 1)
-    return torch.full(shape, PLACEHOLDER, dtype=torch.int32, device=device)
+    return torch.full(shape, PADDING_TOKEN, dtype=torch.int32, device=device)

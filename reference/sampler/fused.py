@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def _outputs(requests: int, columns: int, device: torch.device) -> dict[str, torch.Tensor]:
     counts = torch.zeros((4, requests), dtype=torch.int32, device=device)
     names = ("num_sampled", "num_rejected", "next_token", "next_row")
-    sampled = torch.full((requests, columns), ops.PLACEHOLDER, dtype=torch.int64, device=device)
+    sampled = torch.full((requests, columns), ops.PADDING_TOKEN, dtype=torch.int64, device=device)
     return {"sampled": sampled, **dict(zip(names, counts, strict=True))}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-PLACEHOLDER = -1
+PADDING_TOKEN = -1
 """Follows the last token of a request, and marks a padded draft."""
 
 

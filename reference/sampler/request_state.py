@@ -19,7 +19,7 @@ import torch
 from . import ops
 from .fused import verify_rows
 from .min_p import mask_below_min_p
-from .ops import PLACEHOLDER
+from .ops import PADDING_TOKEN
 from .top_k_top_p import apply_top_k_top_p
 
 
@@ -147,7 +147,7 @@ class RequestStateSampler:
             return Sampled(*verify_rows(logits, rows, states))
         constrain(logits, rows, states)
         device, batch_size = logits.device, rows.idx_mapping.shape[0]
-        token_ids = torch.full((batch_size, rows.max_rows), PLACEHOLDER, dtype=torch.int64, device=device)
+        token_ids = torch.full((batch_size, rows.max_rows), PADDING_TOKEN, dtype=torch.int64, device=device)
         counts = torch.zeros(batch_size, dtype=torch.int32, device=device)
         if self._synthetic_rates is None:
             self._verify(token_ids, counts, logits, rows, states)
@@ -155,7 +155,7 @@ class RequestStateSampler:
             self._accept_by_rate(token_ids, counts, logits, rows, states, self._synthetic_rates)
         # Mask the draft tokens that a verification may leave after the last emitted token.
         step = torch.arange(rows.max_rows, device=device)
-        return Sampled(token_ids.masked_fill_(step >= counts[:, None], PLACEHOLDER), counts)
+        return Sampled(token_ids.masked_fill_(step >= counts[:, None], PADDING_TOKEN), counts)
 
     def _verify(
         self,

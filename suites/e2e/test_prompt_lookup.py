@@ -49,7 +49,7 @@ def test_a_request_is_looked_up_in_its_own_text(load: Load, prompts: Any, draft:
     """Prompts that repeat a phrase, twice: first of all, and after longer prompts that have none of their tokens.
 
     A table of all texts may stay, and has nothing for these. A place in the batch that keeps the text of its earlier
-    request finds their phrases no more. Two steps of a request may have placeholders for drafts (vllm#46533), and a
+    request finds their phrases no more. Two steps of a request may have padding tokens for drafts (vllm#46533), and a
     near-tie may change a text. Seeds of their own give the case two generators that have no texts yet.
     """
     asked = greedy([(*p[:9], *p[:9], *p[:4]) for p in prompts[20:24]], 40)

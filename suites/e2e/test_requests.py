@@ -273,7 +273,7 @@ def test_calls_keep_nothing(load: Load, prompts: Any, draft: str) -> None:
 def test_a_prompt_that_was_seen_gives_the_same_text(load: Load, prompts: Any, draft: str, parameter: str) -> None:
     """Prompts of 33, 129 and 150 tokens are sent three times, alone and among others: a block more than one is cached.
 
-    Schedulers pad drafts with placeholders after a hit in their prefix cache.
+    Schedulers pad drafts with -1 after a hit in their prefix cache.
     """
     common: dict[str, Any] = {"max_tokens": 12, "ignore_eos": True, "seed": 3}
     if parameter == "penalties":

@@ -29,7 +29,13 @@ from verispec.suites.sampler._sampling import (
     synthetic_arguments,
     with_cache,
 )
-from verispec.suites.sampler._special import certain_drafts, hostile_rows, impossible_drafts, pass_all_but_last, spoil
+from verispec.suites.sampler._special import (
+    adversarial_rows,
+    certain_drafts,
+    impossible_drafts,
+    pass_all_but_last,
+    spoil,
+)
 
 Rng = np.random.Generator
 
@@ -239,7 +245,7 @@ def _requests(rng: Rng, shape: BatchShape, **options: Any) -> RequestBatch:
     if shape.sure:
         certain_drafts(batch)
     if shape.special:
-        hostile_rows(rng, batch, shape.sure)
+        adversarial_rows(rng, batch, shape.sure)
     return batch
 
 

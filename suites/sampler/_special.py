@@ -98,7 +98,7 @@ def certain_drafts(batch: RequestBatch) -> None:
             batch.target_logits[last, token] = np.logaddexp.reduce(batch.target_logits[last]) + 0.2
 
 
-def hostile_rows(rng: Rng, batch: RequestBatch, sure: bool = False) -> None:
+def adversarial_rows(rng: Rng, batch: RequestBatch, sure: bool = False) -> None:
     """Put padding tokens and ids past the vocabulary among the drafts, NaN and minus infinity among the logits.
 
     Of `sure` drafts one of each request is replaced.

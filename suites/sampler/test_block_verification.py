@@ -147,7 +147,7 @@ def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
     draft=DRAFT,
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
-def test_a_placeholder_ends_the_block(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
+def test_a_padding_token_ends_the_block(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
     """In some of 24 requests u lies between the threshold of a whole block and that of a prefix."""
     requests = batch(seed, "ragged", draft, temperature=1.0)
     draft_outside(requests, token, [2, 5, 9])

@@ -66,7 +66,7 @@ def check(op: OpUnderTest, values: dict[str, Any], **options: Any) -> Array:
 
 
 @case("GUM-1", draw=DRAWS, vocab=[1, 2, 37, 1025, 8193], reach=of_vocabulary)
-def test_the_winner_of_the_race(op: OpUnderTest, seed: int, draw: str, vocab: int) -> None:
+def test_the_argmax_of_noisy_logits(op: OpUnderTest, seed: int, draw: str, vocab: int) -> None:
     values = arguments(seed, draw, vocab)
     values["temperature"][:] = 0.7
     check(op, values)
@@ -224,7 +224,7 @@ def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> No
 
 
 @case("GUM-7", rows=["some", "all", "masked"], vocab=[37, 8193])
-def test_hostile_rows(op: OpUnderTest, seed: int, rows: str, vocab: int) -> None:
+def test_adversarial_rows(op: OpUnderTest, seed: int, rows: str, vocab: int) -> None:
     values = arguments(seed, vocab=vocab)
     if rows == "masked":
         values["logits"][:] = -np.inf
@@ -247,7 +247,7 @@ def test_narrow_logits(op: OpUnderTest, seed: int, dtype: str, draw: str) -> Non
 
 
 @case("GUM-8", temperature=["0.1", "1.0", "1.7"], draw=DRAWS, reach=REACH)
-def test_close_races(op: OpUnderTest, seed: int, temperature: str, draw: str) -> None:
+def test_close_scores(op: OpUnderTest, seed: int, temperature: str, draw: str) -> None:
     """Two tokens per row with scores slightly further apart than the bound, so that the better one must win."""
     values = arguments(seed, draw, rows=64, temperature=np.full(67, np.float32(temperature)))
     scale = float(values["temperature"][0])

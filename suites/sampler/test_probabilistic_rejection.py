@@ -60,7 +60,7 @@ def test_all_accepted(op: OpUnderTest, seed: int, draft: str) -> None:
     draft=DRAFT,
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
-def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str, draft: str) -> None:
+def test_padding_tokens(op: OpUnderTest, seed: int, token: int, temperature: str, draft: str) -> None:
     requests = batch(seed, "ragged", draft, temperature=float(temperature))
     draft_outside(requests, token, [1, 5, 8])
     verify(op, requests)

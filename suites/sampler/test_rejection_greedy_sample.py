@@ -102,7 +102,7 @@ def test_without_flags_every_request_is_greedy(op: OpUnderTest, seed: int, count
 
 
 @case("RGS-7", place=["first row", "first", "middle", "last"], reach=PLACEHOLDER_REACH)
-def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, place: str) -> None:
+def test_a_padding_token_is_rejected(op: OpUnderTest, seed: int, place: str) -> None:
     """Its argmax is any token, then the first or the last one of the vocabulary: a clamped or a wrapped id is equal."""
     position = {"first row": 0, "first": 4, "middle": 6, "last": 8}[place]
     for argmax in (None, 0, -1):

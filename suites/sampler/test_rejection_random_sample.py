@@ -222,7 +222,7 @@ def test_greedy_rows_of_a_large_batch(op: OpUnderTest, seed: int, requests: int,
 
 
 @case("RRS-7", draft=DRAFT, place=["first", "middle", "last", "first row"], reach=PLACEHOLDER_REACH)
-def test_a_placeholder_is_rejected(op: OpUnderTest, seed: int, draft: str, place: str) -> None:
+def test_a_padding_token_is_rejected(op: OpUnderTest, seed: int, draft: str, place: str) -> None:
     """All values one element before a row would accept: certain p, tiny u."""
     batch = rng_batch(seed, "ragged", draft)
     force(batch, True)
@@ -242,7 +242,7 @@ def test_any_negative_id_is_rejected(op: OpUnderTest, seed: int, draft: str, tok
 
 
 @case("RRS-7", mode="synthetic", reach=PLACEHOLDER_REACH)
-def test_a_placeholder_is_rejected_in_synthetic_mode(op: OpUnderTest, seed: int) -> None:
+def test_a_padding_token_is_rejected_in_synthetic_mode(op: OpUnderTest, seed: int) -> None:
     batch = rng_batch(seed, "ragged", "present")
     batch.draft_token_ids[[0, 5, 10]] = -1
     op.check_outputs(random_arguments(batch, rates=np.ones(batch.most)))

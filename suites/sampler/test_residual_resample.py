@@ -71,7 +71,7 @@ def test_one_hot_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
 
 
 @case("RSR-4", token=[-1, 37], draft=DRAFT, reach=lambda p: "vllm 0.27.0 did otherwise" if p["token"] == -1 else None)
-def test_a_placeholder_is_resampled_from_the_target(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
+def test_a_padding_token_is_resampled_from_the_target(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
     """Every draft row is the likelier half of the target's, so that a residual never gives these tokens."""
     requests = batch(seed, "ragged", draft, temperature=1.0)
     requests.draft_sampled[:] = token

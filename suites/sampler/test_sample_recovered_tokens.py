@@ -301,7 +301,7 @@ def test_a_draft_outside_the_vocabulary_leaves_nothing_out(op: OpUnderTest, seed
 
 
 @case("SRT-7", token=[-1], draft="present", reach="the scheduler pads drafts with -1")
-def test_a_placeholder_with_draft_probabilities(op: OpUnderTest, seed: int, token: int) -> None:
+def test_a_padding_token_with_draft_probabilities(op: OpUnderTest, seed: int, token: int) -> None:
     batch = rng_batch(seed, "ragged", "present")
     batch.draft_token_ids[[0, 5, 10]] = token
     check(op, batch)

@@ -96,7 +96,7 @@ def test_later_positions_are_not_written(op: OpUnderTest, seed: int) -> None:
 
 
 @case("SYN-6", token=[-1, -9], reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None)
-def test_placeholders(op: OpUnderTest, seed: int, token: int) -> None:
+def test_padding_tokens(op: OpUnderTest, seed: int, token: int) -> None:
     requests = batch(seed, "ragged")
     requests.draft_sampled[[2, 5, 9]] = token
     check(op, requests, np.ones(5))

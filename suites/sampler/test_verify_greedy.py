@@ -113,7 +113,7 @@ def test_nan_rows(op: OpUnderTest, seed: int, rows: str) -> None:
     token=[-1, -5, 37, 2**31 - 1],
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
-def test_placeholders(op: OpUnderTest, seed: int, token: int) -> None:
+def test_padding_tokens(op: OpUnderTest, seed: int, token: int) -> None:
     """The argmax is any token, then the first or the last one: a clamped or a wrapped id is equal to it."""
     for argmax in (None, 0, -1):
         requests = greedy(seed, "ragged")

@@ -279,7 +279,7 @@ def test_mixed_batches(op: OpUnderTest, seed: int, limited: str) -> None:
     temperature=["0", "0.7"],
     reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None,
 )
-def test_placeholders(op: OpUnderTest, seed: int, token: int, temperature: str) -> None:
+def test_padding_tokens(op: OpUnderTest, seed: int, token: int, temperature: str) -> None:
     requests = one_hot(seed, "ragged", temperature=float(temperature))
     draft_outside(requests, token)
     verify(op, requests)

@@ -284,11 +284,11 @@ def test_without_drafts_limits_hold(sampler: SamplerUnderTest, seed: int, limits
     batch=["all greedy", "all sampled", "mixed"],
     reach="the scheduler pads drafts with -1, for instance after a prefix-cache hit (vllm#46533)",
 )
-def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: str, batch: str) -> None:
+def test_padding_tokens_are_rejected(sampler: SamplerUnderTest, seed: int, draft: str, batch: str) -> None:
     """The target is certain of one token at every draft, and of another after the last.
 
-    The last draft is a placeholder, so the bonus token must not come. What lies one element before
-    the placeholder's row is a certain token, so an engine that indexes accepts the placeholder.
+    The last draft is a padding token, so the bonus token must not come. One element before its row is a certain
+    token, so an engine that uses -1 as an index accepts it.
     """
     rng = np.random.default_rng(seed)
     heat = {"all greedy": 0.0, "all sampled": 0.8, "mixed": np.where(np.arange(7) % 2, 0.0, 0.8)}[batch]
@@ -300,7 +300,7 @@ def test_placeholders_are_rejected(sampler: SamplerUnderTest, seed: int, draft: 
         if ids:
             ids[:] = [certain] * (len(ids) - 1) + [-1]  # type: ignore[index]
     for b, tokens in enumerate(sampler(step)):
-        equal([certain] * step.counts[b] or [bonus], tokens, f"request {b} with a placeholder as its last draft")
+        equal([certain] * step.counts[b] or [bonus], tokens, f"request {b} with a padding token as its last draft")
 
 
 COUPLED = 25_000

@@ -13,10 +13,10 @@ from verispec.reference import contracts, cpu
 from verispec.suites.sampler.test_eagle_prepare_inputs_padded import test_sums_of_many_drafts as check_sums
 from verispec.suites.sampler.test_eagle_prepare_inputs_padded import test_the_index_after_long_queries as check_queries
 from verispec.suites.sampler.test_every_op_bits import test_integers_past_2_to_the_16 as check_bits
-from verispec.suites.sampler.test_rejection_greedy_sample import test_a_placeholder_is_rejected as check_placeholder
+from verispec.suites.sampler.test_rejection_greedy_sample import test_a_padding_token_is_rejected as check_padding_token
 from verispec.suites.sampler.test_sample_recovered_tokens import test_an_infinite_reciprocal_wins as check_infinite
 from verispec.suites.sampler.test_sample_recovered_tokens import test_the_draft_token_never_wins as check_draft
-from verispec.suites.sampler.test_verify_greedy import test_placeholders as check_fused_placeholders
+from verispec.suites.sampler.test_verify_greedy import test_padding_tokens as check_fused_padding_tokens
 from verispec.suites.sampler.test_verify_tree_greedy import VOCAB as TREE_VOCAB
 from verispec.suites.sampler.test_verify_tree_greedy import test_a_padding_token as check_tree_padding
 
@@ -100,9 +100,9 @@ def test_padding_that_is_read_as_an_end_of_the_vocabulary_is_seen(place: str, to
         cpu.op(GREEDY)(**{**arguments, "draft_token_ids_ptr": torch.where(drafts < 0, token, drafts)})
 
     contract = contracts.load(GREEDY)
-    check_placeholder(OpUnderTest(contract, cpu.op(GREEDY)), 1, place)
+    check_padding_token(OpUnderTest(contract, cpu.op(GREEDY)), 1, place)
     with pytest.raises(Mismatch):
-        check_placeholder(OpUnderTest(contract, fault), 1, place)
+        check_padding_token(OpUnderTest(contract, fault), 1, place)
 
 
 @pytest.mark.parametrize("id_read", [0, 36])
@@ -112,9 +112,9 @@ def test_padding_that_the_fused_op_reads_as_an_end_of_the_vocabulary_is_seen(id_
         cpu.op(FUSED)(**{**arguments, "draft_sampled": torch.where(drafts < 0, id_read, drafts)})
 
     contract = contracts.load(FUSED)
-    check_fused_placeholders(OpUnderTest(contract, cpu.op(FUSED)), 1, -1)
+    check_fused_padding_tokens(OpUnderTest(contract, cpu.op(FUSED)), 1, -1)
     with pytest.raises(Mismatch):
-        check_fused_placeholders(OpUnderTest(contract, fault), 1, -1)
+        check_fused_padding_tokens(OpUnderTest(contract, fault), 1, -1)
 
 
 @pytest.mark.parametrize("place", ["first", "middle", "last"])

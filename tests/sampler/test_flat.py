@@ -142,7 +142,7 @@ def test_a_request_draws_the_same_whatever_stands_beside_it() -> None:
         start += len(ids) + 1
 
 
-def test_placeholders_are_rejected() -> None:
+def test_padding_tokens_are_rejected() -> None:
     for temperature in (0.0, 1.0):
         tokens = WholeFlatSampler()(batch([1], [temperature], [[-1, 2]]))[0]
         assert len(tokens) == 1 and 0 <= tokens[0] < VOCAB

@@ -44,7 +44,7 @@ def in_every_row(arguments: dict[str, Any], before: dict[str, torch.Tensor]) -> 
 @pytest.mark.parametrize("temperature", ["0", "0.7"])
 def test_a_rejected_padding_token_may_have_normalisers(draft: str, temperature: str) -> None:
     """PRJ-7 and BLK-9 ask for them where p/q rejects, and resampling reads no others."""
-    ratios.test_placeholders(writing(OPS[0], in_every_row), 5, -1, temperature, draft)
+    ratios.test_padding_tokens(writing(OPS[0], in_every_row), 5, -1, temperature, draft)
     blocks.test_greedy(writing(OPS[1], in_every_row), 5, "ragged", draft)
     for op in OPS:
         verify(writing(op, in_every_row), batch(5, "gaps", draft, temperature=float(temperature)))

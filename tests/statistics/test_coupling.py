@@ -80,7 +80,7 @@ def tail_loss(vocab_size: int, bits: int) -> float:
     return float((vocab_size * e * (1.0 - kept_share(e, bits))).max())
 
 
-def test_the_race_of_32_bits_stays_within_its_bound() -> None:
+def test_noise_of_32_bits_stays_within_its_bound() -> None:
     """Clause WS-14: 4.2e-6 over 151,936 tokens, 7.2e-6 over 262,144; 24 bits lose a thousand times more."""
     assert tail_loss(262_144, 32) < 1e-5
     assert tail_loss(151_936, 32) == pytest.approx(4.2e-6, rel=0.02)
