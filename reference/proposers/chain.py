@@ -219,36 +219,9 @@ class ChainProposer(ABC):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the drafter's token ids, positions, rejected mask and rows to sample from, given the target's rows."""
         device = step.token_ids.device
-        batch_size, width = step.sampled_token_ids.shape
+        batch_size = len(step.sampled_token_ids)
         num_tokens = step.token_ids.shape[0]
-        next_token_ids = torch.empty(batch_size, dtype=torch.int32, device=device)
-        valid_counts = torch.empty_like(next_token_ids)
-        ops.run(
-            "eagle_prepare_next_token_padded",
-            device,
-            sampled_token_ids_ptr=step.sampled_token_ids,
-            discard_request_mask_ptr=step.discarded,
-            backup_next_token_ids_ptr=step.backup_token_ids,
-            next_token_ids_ptr=next_token_ids,
-            valid_sampled_tokens_count_ptr=valid_counts,
-            vocab_size=self._vocab_size,
-            num_sampled_tokens_per_req=width,
-            num_reqs=batch_size,
-            stride_sampled_token_ids=step.sampled_token_ids.stride(0),
-            BLOCK_SIZE_TOKENS=1 << (width - 1).bit_length(),
-        )
-        query_end_loc = torch.empty_like(next_token_ids)
-        num_rejected = torch.empty_like(next_token_ids)
-        ops.run(
-            "eagle_prepare_inputs_padded",
-            device,
-            cu_num_draft_tokens_ptr=step.cu_num_draft_tokens,
-            valid_sampled_tokens_count_ptr=valid_counts,
-            query_start_loc_gpu_ptr=step.query_start_loc,
-            token_indices_to_sample_ptr=query_end_loc,
-            num_rejected_tokens_gpu_ptr=num_rejected,
-            num_reqs=batch_size,
-        )
+        next_token_ids, query_end_loc = self._verified(step)
         out_tokens = num_tokens + batch_size * (new_tokens - 1 if self._shift else new_tokens)
         token_ids = torch.empty(out_tokens, dtype=torch.int32, device=device)
         positions = torch.empty(out_tokens, dtype=torch.int64, device=device)
@@ -277,6 +250,40 @@ class ChainProposer(ABC):
             BLOCK_SIZE_TOKENS=_TILE,
         )
         return token_ids, positions, is_rejected, sample_rows
+
+    def _verified(self, step: VerifiedStep) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return each request's next token and the index of its last valid row, [B] int32 each."""
+        device = step.token_ids.device
+        batch_size, width = step.sampled_token_ids.shape
+        next_token_ids = torch.empty(batch_size, dtype=torch.int32, device=device)
+        valid_counts = torch.empty_like(next_token_ids)
+        ops.run(
+            "eagle_prepare_next_token_padded",
+            device,
+            sampled_token_ids_ptr=step.sampled_token_ids,
+            discard_request_mask_ptr=step.discarded,
+            backup_next_token_ids_ptr=step.backup_token_ids,
+            next_token_ids_ptr=next_token_ids,
+            valid_sampled_tokens_count_ptr=valid_counts,
+            vocab_size=self._vocab_size,
+            num_sampled_tokens_per_req=width,
+            num_reqs=batch_size,
+            stride_sampled_token_ids=step.sampled_token_ids.stride(0),
+            BLOCK_SIZE_TOKENS=1 << (width - 1).bit_length(),
+        )
+        query_end_loc = torch.empty_like(next_token_ids)
+        num_rejected = torch.empty_like(next_token_ids)
+        ops.run(
+            "eagle_prepare_inputs_padded",
+            device,
+            cu_num_draft_tokens_ptr=step.cu_num_draft_tokens,
+            valid_sampled_tokens_count_ptr=valid_counts,
+            query_start_loc_gpu_ptr=step.query_start_loc,
+            token_indices_to_sample_ptr=query_end_loc,
+            num_rejected_tokens_gpu_ptr=num_rejected,
+            num_reqs=batch_size,
+        )
+        return next_token_ids, query_end_loc
 
     def _batch(
         self,

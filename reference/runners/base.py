@@ -193,35 +193,44 @@ class BaseRunner(ABC):
             "vocab_size": self.vocab_size,
             "record": self.recorder,
         }
-        if options.method in ("eagle3", "mtp"):
-            if options.parallel_drafting:
-                raise VerispecError(
-                    "V-GEN-OPTION",
-                    f"parallel_drafting must be False with method {options.method}, got True",
-                    where="parallel_drafting",
-                    hint="use method draft_model, whose models alone draft in parallel here",
-                )
-            load = load_eagle3 if options.method == "eagle3" else load_mtp
-            head: Eagle3Head | MTPHead = load(options.draft, self._model)
-            head.set_attn_implementation(ATTENTION)
-            self._set_up_auxiliary_states(head)
-            slots = num_blocks * options.block_size
-            cache = KVCache(head.config, 1, slots, self._dtype, self.device)
-            self._draft_cost = PassCost(head, cache, self.speeds)
-            return HeadProposer(self._callable_head(head), cache, **chain)
-        model = self._load_model(options.draft)
+        make = self._make_head_proposer if options.method in ("eagle3", "mtp") else self._make_model_proposer
+        return make(options.draft, num_blocks, chain)
+
+    def _make_head_proposer(self, draft: Path, num_blocks: int, chain: dict[str, Any]) -> Proposer:
+        """Return the proposer of an Eagle3 head or an MTP layer, which reads hidden states of the target."""
+        options = self.options
+        if options.parallel_drafting:
+            raise VerispecError(
+                "V-GEN-OPTION",
+                f"parallel_drafting must be False with method {options.method}, got True",
+                where="parallel_drafting",
+                hint="use method draft_model, whose models alone draft in parallel here",
+            )
+        load = load_eagle3 if options.method == "eagle3" else load_mtp
+        head: Eagle3Head | MTPHead = load(draft, self._model)
+        head.set_attn_implementation(ATTENTION)
+        self._set_up_auxiliary_states(head)
+        slots = num_blocks * options.block_size
+        cache = KVCache(head.config, 1, slots, self._dtype, self.device)
+        self._draft_cost = PassCost(head, cache, self.speeds)
+        return HeadProposer(self._callable_head(head), cache, **chain)
+
+    def _make_model_proposer(self, draft: Path, num_blocks: int, chain: dict[str, Any]) -> Proposer:
+        """Return the proposer of a draft model: token by token, all at once, or a tree."""
+        options = self.options
+        model = self._load_model(draft)
         if recurrent_layers(model):
             raise VerispecError(
                 "V-GEN-OPTION",
                 "the draft model has recurrent layers, whose state the drafter does not roll back",
-                where=str(options.draft),
+                where=str(draft),
                 hint="use a draft model with attention layers alone",
             )
         if model.config.vocab_size != self.vocab_size:
             raise VerispecError(
                 "V-GEN-VOCAB",
                 f"the draft model has {model.config.vocab_size} tokens, the target {self.vocab_size}",
-                where=str(options.draft),
+                where=str(draft),
                 cause="a draft token must mean the same to both",
                 hint="use a draft model trained with the target's tokenizer",
             )
@@ -232,7 +241,7 @@ class BaseRunner(ABC):
             check_tree_model(model)
             return TreeProposer(self._callable_of(model), kept, self._tree, options.block_size)
         if options.parallel_drafting:
-            return ParallelProposer(self._callable(model), kept, mask_token(options.draft), **chain)
+            return ParallelProposer(self._callable(model), kept, mask_token(draft), **chain)
         return DraftModelProposer(self._callable(model), kept, **chain)
 
     def _make_depths(self) -> DraftDepths:

@@ -123,6 +123,21 @@ class FlatSampler:
         target_probs = probs[target_rows]
         if not all(sampled):
             self._verify_greedy(output, drafts, argmax[target_rows], bonus, is_greedy, uniform)
+        self._verify_sampled(output, drafts, target_probs, bonus, is_greedy, uniform, noise)
+        return output
+
+    def _verify_sampled(
+        self,
+        output: torch.Tensor,
+        drafts: DraftBatch,
+        target_probs: torch.Tensor,
+        bonus: torch.Tensor,
+        is_greedy: torch.Tensor,
+        uniform: torch.Tensor,
+        noise: torch.Tensor,
+    ) -> None:
+        """Fill the rows of sampled requests in `output`; `noise` is replaced by its reciprocal."""
+        device, vocab_size = output.device, target_probs.shape[1]
         recovered = torch.empty_like(drafts.token_ids)
         shared = {
             "cu_num_draft_tokens_ptr": drafts.cumulative,
@@ -154,7 +169,6 @@ class FlatSampler:
             SYNTHETIC_MODE=self._synthetic_rates is not None,
             **shared,
         )
-        return output
 
     def _constrain(self, logits: torch.Tensor, drafts: DraftBatch, params: SamplingTensors) -> None:
         """Apply temperature, min-p, top-k and top-p in place; a request's value applies to all of its rows."""
