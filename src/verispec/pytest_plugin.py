@@ -21,8 +21,8 @@ import pytest
 from verispec import exits
 from verispec.engines import Description, Engine, UnsupportedCall
 from verispec.engines.protocol.check import check_subjects
-from verispec.engines.protocol.places import places
 from verispec.engines.protocol.running_case import begin_case
+from verispec.engines.protocol.source_places import places
 from verispec.engines.registry import resolve
 from verispec.errors import VerispecError, describe_exception
 from verispec.judge import (

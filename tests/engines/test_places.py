@@ -14,7 +14,7 @@ import pytest
 
 from verispec import pytest_plugin
 from verispec.engines import Unsupported
-from verispec.engines.protocol.places import KERNEL, ORIGIN, place_of, place_of_line, places
+from verispec.engines.protocol.source_places import KERNEL, ORIGIN, place_of, place_of_line, places
 from verispec.reference import contracts
 from verispec.reference.contracts import Clause, Origin
 

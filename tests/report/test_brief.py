@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from three_reports import HEADER, PASSING, STRIDES, failing, reports, three_of
 
-from verispec.engines.protocol.places import CODE, KERNEL, ORIGIN
+from verispec.engines.protocol.source_places import CODE, KERNEL, ORIGIN
 from verispec.reference import contracts
 from verispec.reference.contracts import Clause
 from verispec.report.brief import effect, end_to_end, upstream

@@ -9,7 +9,7 @@ import pytest
 from three_reports import HEADER, PASSING, STRIDES, failing, reports, summary_of, text_of, visible
 
 from verispec.cases.glosses import GLOSSES, meaning
-from verispec.engines.protocol.places import CALLER, KERNEL
+from verispec.engines.protocol.source_places import CALLER, KERNEL
 from verispec.report.case import case_lines
 from verispec.report.causes import fold
 from verispec.report.html import as_html

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from verispec.errors import VerispecError
 from verispec.judge import OpCall
-from verispec.saved_calls import file, places
+from verispec.saved_calls import file, record_folder
 from verispec.saved_calls.file import SavedCase, arguments_of
 
 CASE = "sampler/expand_batch_to_tokens:EXP-2:dtype=float32;cu=int32"
@@ -64,7 +64,7 @@ def test_bad_files_are_said_to_be(tmp_path: Path) -> None:
 
 
 def test_each_case_has_a_name_of_its_own(tmp_path: Path) -> None:
-    names = {places.kept(tmp_path, f"{CASE};n={n}" + "x" * 200).name for n in range(20)}
+    names = {record_folder.kept(tmp_path, f"{CASE};n={n}" + "x" * 200).name for n in range(20)}
     assert len(names) == 20
     assert all(len(name) < 140 and "/" not in name and ":" not in name for name in names)
 
@@ -72,9 +72,9 @@ def test_each_case_has_a_name_of_its_own(tmp_path: Path) -> None:
 def test_launches_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
-    mine, theirs = places.launch(tmp_path, os.getpid()), places.launch(tmp_path, gone.pid)
+    mine, theirs = record_folder.launch(tmp_path, os.getpid()), record_folder.launch(tmp_path, gone.pid)
     beside = tmp_path / f".{theirs.name}.k3j2"
     for path in (mine, theirs, beside, tmp_path / "EXP-1.safetensors"):
         path.touch()
-    places.sweep(tmp_path)
+    record_folder.sweep(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([mine.name, "EXP-1.safetensors"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from verispec.engines.adapters.vllm.installed.engine import Vllm
-from verispec.engines.protocol.places import CALLER, CODE, KERNEL, SHARED, place_of_line
+from verispec.engines.protocol.source_places import CALLER, CODE, KERNEL, SHARED, place_of_line
 from verispec.reference import contracts
 
 pytestmark = pytest.mark.vllm

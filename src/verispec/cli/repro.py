@@ -25,8 +25,8 @@ from verispec.run.progress import watcher
 from verispec.run.record import FAILING, SAVED, Record
 from verispec.run.session import judge_one
 from verispec.saved_calls import file as files
-from verispec.saved_calls import places
-from verispec.saved_calls.places import MADE_BY, SUFFIX
+from verispec.saved_calls import record_folder
+from verispec.saved_calls.record_folder import MADE_BY, SUFFIX
 from verispec.terminal import columns, wrapped
 
 app = typer.Typer(add_completion=False)
@@ -149,7 +149,7 @@ def _write(
     Raises:
         VerispecError: V-REPRO-EXPORT, the case has no test; V-CLI-WRITE, a file cannot be written.
     """
-    left = plan.shrink if plan.shrink and record.outcome == "fail" else places.kept(folder, record.id)
+    left = plan.shrink if plan.shrink and record.outcome == "fail" else record_folder.kept(folder, record.id)
     case = files.read(left)
     if record.outcome != "fail":  # the worker had no time to say how it ended
         case = replace(case, failure={"kind": record.outcome, "message": record.message})

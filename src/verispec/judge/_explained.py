@@ -23,9 +23,9 @@ from verispec.judge._misread import misread
 from verispec.judge._mistake import Mistake, reading
 from verispec.judge._number_mistakes import NUMBER_MISTAKES
 from verispec.judge._op_mistakes import OP_MISTAKES
-from verispec.judge._places import places, sources
 from verispec.judge._request_rows import first_axis
 from verispec.judge._rule_mistakes import of_rule
+from verispec.judge._wrong_elements import places, sources
 
 LARGEST, ROWS = 8_000_000, 4_000
 """Elements, and rows of drafts or requests, of a call for which the oracle runs once per mistake."""

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
+from verispec.engines.protocol.source_places import CALLER, CODE, KERNEL, ORIGIN
 from verispec.report.causes import rule_of
 from verispec.report.certificate import message_of
 from verispec.report.text import circumstances, places_line, title

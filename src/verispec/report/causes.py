@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from verispec.cases import CaseId
-from verispec.engines.protocol.places import CALLER, CODE, KERNEL, ORIGIN
+from verispec.engines.protocol.source_places import CALLER, CODE, KERNEL, ORIGIN
 from verispec.errors import without_remark
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap

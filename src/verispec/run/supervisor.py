@@ -50,7 +50,7 @@ from verispec.run.plan import SHRINK_TIMEOUT, Plan, require_agreement, start_ser
 from verispec.run.process_tree import ended_for_memory, kill_descendants, send_signal, waited_for_processor
 from verispec.run.record import SAVED, UNDECIDED
 from verispec.run.requirements import require_packages
-from verispec.saved_calls.places import keep_launch, sweep, tidy
+from verispec.saved_calls.record_folder import keep_launch, sweep, tidy
 
 LOOK_EVERY = 0.02
 """Seconds between two looks at the event log: short beside a case, and no load."""

@@ -16,7 +16,7 @@ from verispec.run.record import Record
 from verispec.run.supervisor import Supervisor
 from verispec.saved_calls import file
 from verispec.saved_calls.file import SavedCase, arguments_of
-from verispec.saved_calls.places import SUFFIX
+from verispec.saved_calls.record_folder import SUFFIX
 from verispec.saved_calls.shrink import minimal
 
 LONGEST = 120.0

@@ -23,7 +23,7 @@ from verispec.run.plan import suites_folder
 from verispec.run.record import SAVED
 from verispec.saved_calls import file
 from verispec.saved_calls.file import SavedCase, arguments_of
-from verispec.saved_calls.places import keep_launch, kept, launch
+from verispec.saved_calls.record_folder import keep_launch, kept, launch
 from verispec.saved_calls.shrink import LONGEST, shrunk
 from verispec.whole_file import write_whole
 

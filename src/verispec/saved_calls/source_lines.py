@@ -10,7 +10,7 @@ from verispec import exits
 from verispec.engines import Engine
 from verispec.errors import VerispecError
 from verispec.saved_calls.file import SavedCase
-from verispec.saved_calls.places import MADE_BY
+from verispec.saved_calls.record_folder import MADE_BY
 
 LINES = 40
 """Lines of a test that people read in an issue."""

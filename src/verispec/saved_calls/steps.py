@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -45,11 +45,12 @@ class Wrong:
     request: int = 0
     expected: tuple[int, ...] = ()
     got: tuple[int, ...] = ()
+    did: ClassVar[str] = "emitted"
 
     @property
     def message(self) -> str:
         """One sentence."""
-        return self.error or f"request {self.request} emitted {list(self.got)}, expected {list(self.expected)}"
+        return self.error or f"request {self.request} {self.did} {list(self.got)}, expected {list(self.expected)}"
 
     def like(self, other: Wrong) -> bool:
         """Return True if both raised the same exception, apart from numbers, or none."""

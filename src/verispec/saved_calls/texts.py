@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, Generator, LoadOptions
 from verispec.judge import Kind, Mismatch
-from verispec.report.causes import normalised
+from verispec.saved_calls.steps import Wrong
 
 Requests = tuple[GenerationRequest, ...]
 SHORT = (4, 12)
@@ -30,29 +30,10 @@ TRIALS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class WrongText:
-    """The fault of a call of a generator.
+class WrongText(Wrong):
+    """The fault of a call of a generator; `expected` and `got` end at the first wrong token."""
 
-    Attributes:
-        error: type and text of the exception that it raised; empty where it generated text.
-        request: the request whose text is wrong.
-        expected: tokens up to the first wrong one, which is the last.
-        got: the tokens in their place.
-    """
-
-    error: str = ""
-    request: int = 0
-    expected: tuple[int, ...] = ()
-    got: tuple[int, ...] = ()
-
-    @property
-    def message(self) -> str:
-        """One sentence."""
-        return self.error or f"request {self.request} generated {list(self.got)}, expected {list(self.expected)}"
-
-    def like(self, other: WrongText) -> bool:
-        """Return True if both raised the same exception, apart from numbers, or none."""
-        return normalised(self.error) == normalised(other.error)
+    did: ClassVar[str] = "generated"
 
 
 def wrong_in(generator: Generator, target: Path, requests: Sequence[GenerationRequest]) -> WrongText | None:

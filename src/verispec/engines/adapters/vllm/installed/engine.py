@@ -21,9 +21,9 @@ from verispec.engines.adapters.vllm.installed.wheel import installed_wheel, pack
 from verispec.engines.adapters.vllm.launch import forwarded, kernels_part, positional
 from verispec.engines.adapters.vllm.refusals import guarded
 from verispec.engines.protocol.generation import GenerationRequest, LoadOptions
-from verispec.engines.protocol.places import CALLER, CODE, KERNEL, SHARED, place_of
 from verispec.engines.protocol.runtime_signature import RuntimeSignature
 from verispec.engines.protocol.sampling import SamplerBatch
+from verispec.engines.protocol.source_places import CALLER, CODE, KERNEL, SHARED, place_of
 from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.reference.contracts import Contract

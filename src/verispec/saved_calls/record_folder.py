@@ -1,4 +1,4 @@
-"""Names of the files in the folder of ``run --record``."""
+"""Files in the folder of ``run --record``: their names, and which of them are kept."""
 
 from __future__ import annotations
 
