@@ -142,7 +142,7 @@ def check_drafts(load: Load, prompts: Any, draft: str, memory: str | None) -> No
     more = greedy([p[:30] for p in prompts[PROMPTS:FURTHER_PROMPTS]], LENGTH)
     judge_chains(draft, TARGET, texts, layout_of(memory or ""), Again(generator, asked, more=more))
     if not any(step.accepted > 1 for result in results for step in result.steps):
-        raise Inconclusive("no step accepted two drafts, so that no later one was judged")
+        raise Inconclusive("no step accepted two drafts, so that no later one was checked")
 
 
 @case("GEN-14", draft=["draft_model k=8", "eagle3 k=5"], rate=1, reach=REACH)

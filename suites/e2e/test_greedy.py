@@ -495,7 +495,7 @@ def test_later_drafts_read_the_heads_own_states(load: Load, prompts: Any) -> Non
     texts = list(zip(chosen, results, strict=True))
     judge_chains("eagle3 k=5", TARGET, texts, again=Again(generator, asked, more=further(prompts)))
     if not long:
-        raise Inconclusive("no step accepted three drafts, so that no later one was judged")
+        raise Inconclusive("no step accepted three drafts, so that no later one was checked")
 
 
 @case("GEN-14", draft=["draft_model k=3", "eagle3 k=5"], requests=20, reach="more than eight requests in a batch")

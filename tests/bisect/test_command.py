@@ -72,7 +72,7 @@ def test_the_commit_that_brought_the_error_is_named(call: Call, toy: ToyReposito
         "SYNTHETIC_MODE",
         "pkg/caller.py:5",
         "pkg/kernels.py:6",
-        "revisions judged of 13",
+        "revisions tested of 13",
     ):
         assert part in output
     assert {path: path.stat().st_mtime_ns for path in before} == before

@@ -248,7 +248,7 @@ def test_progress_names_what_is_judged() -> None:
         lambda name: RevisionResult.GOOD if name < "c" else RevisionResult.BAD,
         lambda what, done, total: told.append(what),
     )
-    assert told[:2] == ["judging d", "judging a"]
+    assert told[:2] == ["testing d", "testing a"]
 
 
 def test_a_commit_is_described_with_author_and_date(workshop: Workshop) -> None:

@@ -105,7 +105,7 @@ def print_text(outcome: BisectReport, console: Console) -> None:
         console.print(f"{outcome.later} more came later; --finding FINGERPRINT searches for one of them")
     count = Counter(outcome.result.verdicts.values())
     untold = f", {count[RevisionResult.CANNOT_TELL]} could not be told" if count[RevisionResult.CANNOT_TELL] else ""
-    judged = f"{len(outcome.result.verdicts)} revisions judged of {outcome.result.total + 1}"
+    judged = f"{len(outcome.result.verdicts)} revisions tested of {outcome.result.total + 1}"
     good, bad = count[RevisionResult.GOOD], count[RevisionResult.BAD]
     more = outcome.result.tested - len(outcome.result.verdicts)
     ahead = f", {more} more ahead, {outcome.result.rounds} rounds" if more else ""

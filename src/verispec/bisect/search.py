@@ -87,7 +87,7 @@ def search(
                 if progress is not None:
                     left = (total if position.at_ends else position.left).bit_length()
                     shown = ", ".join(history.describe(name).short for name in names)
-                    progress(f"judging {shown}", len(position.verdicts), len(position.verdicts) + left)
+                    progress(f"testing {shown}", len(position.verdicts), len(position.verdicts) + left)
                 # One by one, results come from this thread, which may fork.
                 results = pool.map(judge, names) if parallel > 1 else map(judge, names)
                 known |= zip(names, results, strict=True)

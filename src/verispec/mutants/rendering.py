@@ -28,7 +28,7 @@ def text(score: Score) -> str:
 def _text(score: Score) -> Iterator[str]:
     for title, tallies in (("layer", score.layers), ("file", score.files)):
         width = max([len(title), *map(len, tallies)])
-        yield f"{title:<{width}}  {'judged':>6} {'killed':>7} {'own':>7}  " + " ".join(f"{c:>12}" for c, _ in COLUMNS)
+        yield f"{title:<{width}}  {'tested':>6} {'killed':>7} {'own':>7}  " + " ".join(f"{c:>12}" for c, _ in COLUMNS)
         for name, tally in tallies.items():
             counts = " ".join(f"{tally.counts[verdict]:>12}" for _, verdict in COLUMNS)
             yield f"{name:<{width}}  {tally.judged:>6} {tally.share:>7.1%} {tally.own_share:>7.1%}  {counts}"
@@ -83,7 +83,7 @@ def _markdown(score: Score, command: str) -> Iterator[str]:
 
 
 def _table(title: str, tallies: Mapping[str, FateTally]) -> Iterator[str]:
-    yield f"| {title} | judged | killed | by own clause | " + " | ".join(name for name, _ in COLUMNS) + " |"
+    yield f"| {title} | tested | killed | by own clause | " + " | ".join(name for name, _ in COLUMNS) + " |"
     yield "| --- |" + " ---: |" * (3 + len(COLUMNS))
     for name, tally in tallies.items():
         counts = " | ".join(str(tally.counts[verdict]) for _, verdict in COLUMNS)

@@ -263,7 +263,7 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
         if told["harmless"]:
             yield from wrapped(f"reached without harm: {told['harmless']}", COLUMNS, first=2, rest=4)
         yield f"  op: {told['op']}"
-        yield from _listed("judged by", told["tests"])
+        yield from _listed("tested by", told["tests"])
         yield from _listed("implemented in", told["implementations"])
     else:
         yield f"{told['name']}  ({told['family']})"

@@ -29,7 +29,7 @@ def name_case(item: pytest.Item) -> CaseId:
     """
     spec = _spec(item)
     if spec is None:
-        raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it judges no clause")
+        raise pytest.UsageError(f"{item.nodeid}: a test in a suite needs @case, else it tests no clause")
     callspec = getattr(item, "callspec", None)
     params = {**(callspec.params if callspec else {}), **spec.fixed}
     item.stash[CASE] = case_id(item.path, spec, params)

@@ -54,7 +54,7 @@ def _read(path: str, data: bytes, *, deep: bool, calls: bool, known: FileFacts) 
         return FileFacts(
             outline,
             problem=(CRASHED, "its reader failed", f"{type(error).__name__}: {error}",
-                     "a fault of verispec: report it with this file; the other files were judged")
+                     "a fault of verispec: report it with this file; the other files were checked")
         )  # fmt: skip
 
 

@@ -108,7 +108,7 @@ def _run(work: list[_Work]) -> Iterable[tuple[str, FileFacts]]:
 def _killed() -> FileFacts:
     return FileFacts(
         problem=(CRASHED, "its reader ended without an answer", "a fault of the parser, or no memory left",
-                 "judge this file alone to see whether it is the cause")
+                 "check this file alone to see whether it is the cause")
     )  # fmt: skip
 
 

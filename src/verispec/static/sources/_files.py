@@ -114,13 +114,13 @@ def skipped(
             "{}: a symbolic or hard link is not followed",
             links,
             cause="a link may lead out of the tree or round in a circle",
-            hint="judge the tree that it points to by itself",
+            hint="check the tree that it points to by itself",
         ),
         *several(
             "V-SRC-SUBMODULE",
             "{}: a submodule or nested repository is not part of this tree",
             nested,
-            hint="judge its own checkout, or give this tree to it with --core",
+            hint="check its own checkout, or give this tree to it with --core",
         ),
         *several(
             "V-SRC-TOO-LARGE",

@@ -22,7 +22,7 @@ from verispec.engines.protocol.serving import Answer, Choice, Server
 from verispec.errors import VerispecError
 
 _REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH, "": FinishReason.ABORT}
-_NO_KERNELS = "a server offers no kernels; judge its engine by name where it is installed"
+_NO_KERNELS = "a server offers no kernels; test its engine by name where it is installed"
 
 
 class HttpEngine:

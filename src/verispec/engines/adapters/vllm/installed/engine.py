@@ -124,7 +124,7 @@ class Vllm:
         if family != "flat":
             if self.device == "cpu":
                 return Unsupported(f"vLLM's {family} sampler is made of Triton kernels, which it cannot run on the CPU")
-            return Unsupported(f"vLLM's {family} sampler is judged op by op; only its flat one is driven whole")
+            return Unsupported(f"vLLM's {family} sampler is tested op by op; only its flat one is driven whole")
         from verispec.engines.adapters.vllm.installed.sampler import make
 
         return make(self.device)
