@@ -193,7 +193,7 @@ class RequestStateSampling:
         self._owners[request.slot] = request
         self._temperature[states] = params.temperature
         self._seed[states] = request.seed_word
-        # One past any vocabulary keeps all.
+        # Any k past the vocabulary keeps all tokens, so clamp to int32.
         self._top_k[states] = min(params.top_k, torch.iinfo(torch.int32).max)
         self._top_p[states] = params.top_p
         self._min_p[states] = params.min_p

@@ -309,7 +309,7 @@ class _Step:
         if is_prompt:
             lengths = (token_rows != PADDING_TOKEN).sum(dim=1).clamp(min=1)
             known = lengths.cumsum(0).to(torch.int32)
-        # Placeholders count as tokens, so that each row's last token sees them all; nothing reads what they see.
+        # Padding tokens count as tokens, so that each row's last token sees them all; nothing reads their results.
         seq_lens = (computed[:, 0] + tokens).to(torch.int32)
         paged = PagedBatch(
             graphs.cache,

@@ -49,6 +49,6 @@ def shape_of(scheduled: Sequence[Scheduled], drafts: int) -> Shape | None:
             return None
         if any(part.num_drafts or part.request.params.prompt_logprobs is not None for part in scheduled):
             return None
-    # Behind the longest sequence stand its drafts, the token after them, and the next drafts.
+    # After the longest sequence come its drafts, the token after them, and the next drafts.
     keys = max(part.request.num_computed for part in scheduled) + tokens + 1 + drafts
     return Shape(requests, tokens, width, max(FEWEST_KEYS, power_of_two(keys)), drafts)

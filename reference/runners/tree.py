@@ -97,7 +97,7 @@ class TreeVerification:
         if all(request.params.greedy for request in requests):
             ops.run("verify_tree_greedy", self._device, **given, target_predict=argmax)
         else:
-            # A node's number tests it; the root, which is never tested, has the number of the final draw.
+            # A node is tested by its own random number. The root is never tested: its number decides the final draw.
             uniform = torch.zeros(shape, dtype=torch.float64, device=self._device)
             for row, request in zip(uniform, requests, strict=True):
                 if not request.params.greedy:

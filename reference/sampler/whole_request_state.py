@@ -49,7 +49,7 @@ class WholeRequestStateSampler:
         if self._block_verification or self._fused:
             return Trace(tokens, draws)
         last = np.array([len(emitted) - 1 for emitted in tokens])
-        # Synthetic mode draws a token for every row alike, before it counts the steps.
+        # Synthetic mode draws a token for every row at step 0, before acceptance is known.
         steps = last if batch.synthetic_rates is None else np.zeros_like(last)
         noise = np.exp(-gumbel_rows(np.array(seeds), last, steps, Draw.TARGET, batch.vocab_size))
         counts = batch.counts

@@ -129,7 +129,7 @@ def _rotate_kernel(
         weight = norms + (head >= HEADS).to(tl.int32) * 2 * HALF + lane
         low = tl.where(is_rotated, low * scale * tl.load(weight, mask=is_rotated, other=0.0), low)
         high = tl.where(is_rotated, high * scale * tl.load(weight + HALF, mask=is_rotated, other=0.0), high)
-    # Placeholders behind the longest sequence have no rotation, and nothing reads them.
+    # Padding tokens past the last position are rotated like the last one; nothing reads them.
     position = tl.maximum(tl.minimum(tl.load(positions + token), num_positions - 1), 0)
     cosines, sines = cosine + position * 2 * HALF + lane, sine + position * 2 * HALF + lane
     rotated_low = low * tl.load(cosines, mask=is_lane, other=0.0) - high * tl.load(sines, mask=is_lane, other=0.0)

@@ -85,7 +85,7 @@ def scan_chunk(
 ):
     """Read one chunk of a row, and of its draft's, and store their statistics."""
     row = first + step
-    # Before what waits for the parameters of the request.
+    # Issue this load first: the code below waits for the parameters of the request.
     if LIMITED:
         chunk = load_chunk(target, row, split, vocabulary, rows.k is None)
     else:
@@ -180,7 +180,7 @@ def _scan_kernel(
             tl.store(search.needed_count, 0)
     parts = tl.cdiv(chunks.splits, SPAN)
     step, request, part = place_of(tl.program_id(0), parts, requests)
-    # Nothing here waits for another load.
+    # These two loads do not depend on each other.
     rejected = tl.load(tickets.rejected + request, volatile=True)
     state, first, drafts = request_of(requests, request)
     if (state < 0) | (step > drafts) | (rejected < step):

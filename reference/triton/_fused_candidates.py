@@ -224,7 +224,7 @@ def settle(candidates, request, count, least, most, p, top, total, last, scale):
     want = p * total
     is_kept = (most < want) | (most == 0.0)
     is_dropped = (least >= want) & (least > 0.0)
-    # The kept tokens weigh what p asks for, and less than the last of them more; the candidate may be the last.
+    # The kept tokens weigh at least `want`, and exceed it by less than their last one, which may be the candidate.
     low = tl.maximum(want, least + weight) * (1.0 - SLACK)
     is_last = least + weight >= want * (1.0 + SLACK)
     high = tl.where(is_last, most + weight, tl.minimum(total, want + tl.minimum(weight, last))) * (1.0 + SLACK)

@@ -115,7 +115,7 @@ def probability_of_draft(draft, state, step, tokens, draft_top, draft_total, sca
     """Probabilities that a draft's row gives to tokens."""
     start = draft.logits + state * draft.state_stride + step.to(tl.int64) * draft.step_stride
     y = load_logits(start, draft.id_stride, tokens, tokens < vocabulary)
-    # A constant below the least normal float32 would make all of it float64.
+    # A constant below the smallest normal float32 would turn the expression into float64.
     return tl.where(draft_total > 0.0, weights_of(y, draft_top, scale) / tl.maximum(draft_total, 2e-38), 0.0)
 
 
@@ -275,7 +275,7 @@ def finish(
             rejected = tl.max(tl.where(step == n, drafted, -1), axis=0)
             is_residual = (n < drafts) & (rejected >= 0) & (rejected < vocabulary)
             if KIND == ONE_HOT:
-                # Before what waits for the tiles.
+                # Issue this load first: the code below waits for the tiles.
                 tile = load_tile_of(target, row, None, rejected, tl.where(is_residual, vocabulary, 0))
             u, _v = trial_numbers(seed, pos, n, tl.arange(0, 1))
             sums, tops = tiles
@@ -330,7 +330,7 @@ def finish_row(
     TILES: tl.constexpr,
 ):
     """Write the results of a request with `n` accepted drafts, without limits."""
-    # Before what waits for the row's chunks.
+    # Issue these loads first: `decide` waits for the row's chunks.
     tiles = load_tiles(chunks, request * requests.columns + n, TILES)
     _margins, _tokens, argmaxes, tops, totals, draft_tops, draft_totals = decide(
         chunks, target, draft, requests, request, state, first, drafts, n, vocabulary, KIND, 1, SPLITS

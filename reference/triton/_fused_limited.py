@@ -100,7 +100,7 @@ def _candidates_kernel(
             rejected = of_step(tokens, 0, 1)
             top = of_step(tops, 0, 1)
             total = of_step(totals, 0, 1)
-            # Before what waits for the candidates.
+            # Issue these loads first: the code below waits for the candidates.
             groups = groups_of(search, rows, slot, top, scale, SPLITS)
             last = total
             count = tl.zeros((), tl.int32)
@@ -129,7 +129,7 @@ def _candidates_kernel(
                     WEIGHED if KIND == ONE_HOT else 16,
                 )
             if count > 0:
-                # Other threads stored them.
+                # Other threads stored the candidates.
                 tl.debug_barrier()
                 least, most = bounds_before(candidates, groups, request, count, top, scale)
                 if KIND == DRAFT:
@@ -175,7 +175,7 @@ def _weigh_kernel(
     parts = tl.cdiv(chunks.splits, SPAN)
     request = (tl.program_id(0) // parts).to(tl.int64)
     start = (tl.program_id(0) % parts) * SPAN
-    # Nothing here waits for another load.
+    # None of these loads depends on another one.
     step = tl.load(candidates.step + request)
     row = tl.load(candidates.row + request).to(tl.int64)
     count = tl.load(candidates.count + request)
@@ -194,10 +194,10 @@ def _weigh_kernel(
         before_three = before_one
         before_four = before_one
         for split in range(start, tl.minimum(start + SPAN, chunks.splits)):
-            # A chunk without a token before any of them is not read.
+            # Skip a chunk whose largest logit comes after all candidates.
             if tl.load(chunks.top + slot * chunks.splits + split) >= least:
                 for begin in range(split * CHUNK, split * CHUNK + CHUNK, LINES * COLUMN):
-                    # As of float32: with eight logits of 16 bits per thread, a line would not take all threads.
+                    # Load 16-bit logits four per thread, as float32: with eight, a line would leave threads idle.
                     column = tl.max_contiguous(tl.arange(0, COLUMN), 4)
                     lane = tl.arange(0, LINES)[:, None] * COLUMN + column[None, :]
                     x = load_row(target, row, begin + lane, begin + lane < vocabulary)
@@ -250,7 +250,7 @@ def finish_by_thresholds(
     DRAWN: tl.constexpr,
 ):
     """Verify the drafts of a request with limits, and write its results."""
-    # Only the rows without a certain decision, and the row of the first rejected step, have exact limits.
+    # Exact limits exist only for rows without a certain decision, and for the first rejected step.
     margins, tokens, _argmaxes, tops, totals, draft_tops, draft_totals = decide(
         kept_chunks, kept_target, draft, requests, request, state, first, drafts, 0, vocabulary, KIND, COLUMNS, SPLITS
     )
@@ -382,7 +382,7 @@ def finish_limited(
         weighed = (out, candidates, chunks, tickets, target, requests, limited, vocabulary)
         options = {"SPAN": span, "num_warps": 4, "maxnreg": WEIGH_REGISTERS}
         launch_kernel(_weigh_kernel, grid, *weighed, padded["COLUMNS"], padded["SPLITS"], **options)
-    # Top-p is at the request's temperature.
+    # `find_thresholds` applies top-p at the request's temperature.
     found = find_thresholds(search, thresholds, gathered, limited, requests.count * requests.columns)
     kept_target = target._replace(**found._asdict())
     kept_chunks = chunks._replace(total=search.kept, tiles=search.tiles)

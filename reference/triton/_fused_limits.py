@@ -42,7 +42,7 @@ def scan_limited(search, chunks, rows, slot, row, split, chunk, token, k, scale)
         tl.store(search.weights + groups, tl.sum(tl.sum(across(mass), axis=0), axis=1))
         store_tiles(search, chunks, at, mass)
     elif k < rows.vocabulary:
-        # Its tiles are weighed with its exact limits.
+        # `find_thresholds` weighs the tiles of such a row, with its exact limits.
         tl.store(search.totals + at, tl.sum(mass, axis=0))
     else:
         store_tiles(search, chunks, at, mass)
@@ -88,7 +88,7 @@ def weight_of_last(groups, top, want, scale):
     """Return a weight that the last token which top-p keeps does not exceed, relative to the row's maximum."""
     maxima, weights = groups
     largest = weights_of(maxima, top, scale)
-    # Its logarithm to quarters, from 0 to -32.
+    # Search its binary logarithm, from 0 to -32 in steps of 1/4.
     log = tl.zeros((), tl.float32)
     for turn in range(7):
         less = log - tl.exp2(4.0 - turn)
@@ -165,7 +165,7 @@ def decision_of(search, rows, slot, row, token, margin, scale, SPLITS: tl.conste
             count = tl.sum(tl.load(search.within + at, mask=mask, other=0.0, cache_modifier=".cg"), axis=0)
         drafted = load_logits(rows.logits + row * rows.row_stride, rows.id_stride, token, True)
         drafted = weights_of(drafted, top, scale)
-        # The maxima of the chunks are among the first tokens if these are as many.
+        # If k is at least the number of chunks, all chunk maxima are among the first k tokens.
         some = tl.where(k >= rows.chunks, tl.sum(largest, axis=0), 0.0)
         bounds = bounds_of_kept(rows, k, p, total, before, count, drafted, some, drafted)
         decision = decision_by(bounds, margin, total)

@@ -119,7 +119,7 @@ def load_chunk(target, row, split, vocabulary, GROUPED: tl.constexpr):
     """Load one chunk of a target row, [CHUNK], without limits; `GROUPED` if groups of its tokens are summed."""
     ids = split * CHUNK + tl.arange(0, CHUNK)
     if GROUPED:
-        # As of float32: with eight logits of 16 bits per thread, groups would lie across more threads.
+        # Load 16-bit logits four per thread, as float32: with eight, a group would span more threads.
         ids = tl.max_contiguous(ids, 4)
     return load_logits(target.logits + row * target.row_stride, target.id_stride, ids, ids < vocabulary)
 

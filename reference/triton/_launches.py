@@ -136,7 +136,7 @@ class Repeated:
 
         def getter(value: Any) -> Any:
             places = [place_of(part) for part in value] if isinstance(value, tuple) else [place_of(value)]
-            # Of one place itemgetter would return the value alone.
+            # itemgetter of one place returns the value instead of a tuple.
             one = itemgetter(slice(places[0], places[0] + 1))
             return itemgetter(*places) if len(places) > 1 or not isinstance(value, tuple) else one
 

@@ -77,7 +77,7 @@ def guess_by_mass(x, mask, top, total, scale, p, vocabulary, factor):
     heavy ones above it.
     """
     drop = (1.0 - p) * total
-    # The tokens beyond this distance weigh less together than those that are dropped.
+    # All tokens beyond this distance together weigh less than the dropped ones.
     reach = tl.log(tl.maximum(vocabulary / tl.maximum(drop, 1e-6), 2.0)) + 1.0
     width = tl.minimum(reach, REACH) / BINS / scale
     key = tl.minimum(distance(x, top) / width, BINS - 1).to(tl.int32)

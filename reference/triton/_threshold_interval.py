@@ -85,7 +85,7 @@ def keep_first(thresholds, search, rows, row, k, p, top, found, PADDED: tl.const
     stays = (lane < found) & (rank < k)
     if rows.p is not None:  # noqa: SIM102 -- decided when the kernel is compiled
         if p < 1.0:
-            # Those ahead of one of the first k are among them. A minimum above zero keeps the first token.
+            # The tokens ahead of one of the first k are among the k too. A minimum above zero keeps the first token.
             mass = tl.sum(tl.where(stays, weight(x, top, scale), 0.0), axis=0)
             stays = stays & (ahead < tl.maximum(p * mass, 1e-30))
     nth_logit = tl.min(tl.where(stays, x, float("inf")), axis=0)

@@ -1,4 +1,8 @@
-"""End-to-end samplers at extremes: wide limits, a min-p of 1, low temperatures, logits one bit apart (contract WS)."""
+"""End-to-end samplers at extremes (contract WS).
+
+Limits at their edges, extreme temperatures, logits one bit apart, rare tokens, drafts of the sampler's own, and large
+batches. A case id names this file, so that its cases cannot move to another one.
+"""
 
 from __future__ import annotations
 
