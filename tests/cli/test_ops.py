@@ -25,7 +25,7 @@ def checked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[
 
 def test_every_op_of_the_reference_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = checked(capsys)
-    assert (code, lines[-1]) == (exits.GOOD, "no cell is missing")
+    assert (code, lines[-1]) == (exits.GOOD, "nothing is missing")
     assert any(line.startswith(OP) for line in lines)
 
 
@@ -115,7 +115,7 @@ def test_a_new_op_is_complete(
     with pytest.raises(SystemExit, match="0"):
         main(["new", "op", "triple_it", "--in", str(tmp_path)])
     code, lines = checked(capsys, "--suite", str(tmp_path))
-    assert (code, lines[-1]) == (exits.GOOD, "no cell is missing")
+    assert (code, lines[-1]) == (exits.GOOD, "nothing is missing")
     assert any(line.startswith("triple_it") for line in lines)
 
     other = tmp_path / "other"

@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def ops(
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an op lacks a required cell.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an op lacks a kernel, a call or a test.")] = False,
     suite: Annotated[
         list[str] | None, typer.Option(help="Folder with the suite of an op of your own; repeatable.")
     ] = None,
@@ -48,7 +48,7 @@ def ops(
         print("\n".join(lines(table)))
     incomplete = [row for row in table if row.missing]
     if check and not as_json:
-        print("\n".join(["", *(missing_line(row) for row in incomplete)]) if incomplete else "\nno cell is missing")
+        print("\n".join(["", *(missing_line(row) for row in incomplete)]) if incomplete else "\nnothing is missing")
     if check and incomplete:
         raise typer.Exit(exits.BAD)
 
@@ -87,11 +87,11 @@ def missing_line(row: OpRow) -> str:
         "call": f"a maker named {row.op} in suites/sampler/_calls.py",
         "mutants": f"mutants of {row.op} in tests/mutants/mutants_csrc.py",
     }
-    return f"{row.op} lacks {'; '.join(where[cell] for cell in row.missing)}"
+    return f"{row.op} lacks {'; '.join(where[part] for part in row.missing)}"
 
 
 def lines(table: list[OpRow]) -> list[str]:
-    """Return the table as plain lines; a dash marks a missing cell."""
+    """Return the table as plain lines; a dash marks a missing part."""
     width = max(len(row.op) for row in table)
     head = f"{'op'.ljust(width)}  family         clauses  oracle  C++  Triton  tests  without a test"
     return [head, *(_line(row, width) for row in table)]
