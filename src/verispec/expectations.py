@@ -114,7 +114,7 @@ def _why(name: str) -> str:
 
 
 def _wrong(path: Path, message: str, hint: str = "", *, cause: str = "") -> VerispecError:
-    hint = hint or "docs/reference/expectations.md describes the file"
+    hint = hint or "docs/reference/known-failures.md describes the file"
     return VerispecError("V-EXPECT", message, where=str(path), cause=cause, hint=hint)
 
 
