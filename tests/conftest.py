@@ -16,7 +16,7 @@ import pytest
 import warm_start
 
 from verispec.judge import _explained
-from verispec.judge._draws import draw_from
+from verispec.judge._poison_rng import seed_poison_rng
 from verispec.run import supervisor
 
 gc.disable()
@@ -66,4 +66,4 @@ def mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def memory() -> None:
     """Let the memory beside tensors not depend on the tests before."""
-    draw_from(20)
+    seed_poison_rng(20)

@@ -35,7 +35,7 @@ from verispec.judge import (
     explained,
     offered,
 )
-from verispec.judge._draws import draw_from
+from verispec.judge._poison_rng import seed_poison_rng
 from verispec.judge.statistics.budget import allow_p_values
 from verispec.kernel_swap.patch_sites import substituted
 from verispec.reference import contracts
@@ -351,7 +351,7 @@ def _log_size() -> int:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     """Run the case; an interrupt by the engine is a failure."""
-    draw_from(_seed_of(item))
+    seed_poison_rng(_seed_of(item))
     with _interrupts_are_failures(item.config), allow_p_values(item.stash[SPEC].p_values):
         return (yield)
 

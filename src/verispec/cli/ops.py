@@ -20,7 +20,9 @@ app = typer.Typer(add_completion=False)
 
 @app.command()
 def ops(
-    check: Annotated[bool, typer.Option("--check", help="Exit with 1 if an op lacks a kernel, a call or a test.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Exit with 1 if an op lacks a kernel, a call or a test.")
+    ] = False,
     suite: Annotated[
         list[str] | None, typer.Option(help="Folder with the suite of an op of your own; repeatable.")
     ] = None,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from verispec.judge._draws import draws
+from verispec.judge._poison_rng import poison_rng
 
 BAND = 64
 """Guard elements before and after each tensor. A kernel typically misses by one element or one short row."""
@@ -47,8 +47,8 @@ def _poison(count: int, dtype: torch.dtype, pattern: int) -> torch.Tensor:
         value: float = 0x5A if dtype == torch.uint8 else float("nan") if dtype.is_floating_point else _INT_POISON
         return torch.full((count,), value, dtype=dtype)
     if dtype.is_floating_point:
-        return torch.from_numpy(draws.random(count, dtype=np.float32)).to(dtype)
-    return torch.from_numpy(draws.integers(0, 90, count, dtype=np.uint8)).to(dtype)
+        return torch.from_numpy(poison_rng.random(count, dtype=np.float32)).to(dtype)
+    return torch.from_numpy(poison_rng.integers(0, 90, count, dtype=np.uint8)).to(dtype)
 
 
 def is_mark(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -261,7 +261,7 @@ class GuardedTensor:
             self._guard(inside, dtype, pattern)
             if pattern and is_cumulative:
                 behind = self._host[self._first + len(values) * strides[0] :: strides[0]]
-                behind[:] = inside[-1] + draws.integers(1, 3, len(behind)).cumsum()
+                behind[:] = inside[-1] + poison_rng.integers(1, 3, len(behind)).cumsum()
         self.buffer = buffer if device == "cpu" else buffer.to(device)
         self.view = torch.as_strided(self.buffer, self._shape, strides, self._first)
         self._before = self._host
@@ -278,7 +278,7 @@ class GuardedTensor:
     def _guard(self, inside: np.ndarray[Any, Any], dtype: torch.dtype, pattern: int) -> None:
         """Fill the guard of a tensor that has its values: with poison, or with some of them."""
         if pattern:
-            alike = inside.reshape(-1)[draws.integers(0, self._size, len(self._host) - self._size)]
+            alike = inside.reshape(-1)[poison_rng.integers(0, self._size, len(self._host) - self._size)]
             if self._gaps is not None:
                 self._host[self._gaps] = alike
                 return
