@@ -146,7 +146,7 @@ RULES = (
         "row times stride in 32 bits",
         Level.WARNING,
         "A kernel multiplies a 32-bit program index by a stride or a vocabulary size. With a vocabulary of 150,000 "
-        "the product passes 2^31 at row 14,000 and wraps: late requests are verified with foreign rows. vLLM promoted the "
+        "the product passes 2^31 at row 14,000 and wraps: late requests read foreign rows. vLLM promoted the "
         "index in most of its rejection kernels and missed two for block verification. An index of tokens or requests "
         "times a vocabulary is a warning; other strides are a note.",
         _narrow_rows,
