@@ -20,15 +20,15 @@ from verispec.cli._guard import guarded
 
 COMMANDS: dict[str, str] = {
     "run": "Test an engine with the suites.",
-    "smoke": "Test an engine with one quick case of every kind.",
+    "smoke": "Test an engine with one quick case per clause.",
     "fleet": "Test a matrix of engines, platforms and suites as one job.",
-    "certify": "Certify which sampling faults an engine is free of.",
+    "certify": "Run the statistical tests and list the faults that they exclude.",
     "doctor": "Check the installation: which engines run, what is missing, and how to get it.",
     "engines": "List the engines that are available here.",
     "ops": "List the ops with their implementations and tests.",
     "explain": "Explain an op, a clause or a rule.",
     "repro": "Run one case alone and show all its details.",
-    "report": "Render a results file as text, Markdown or JSON.",
+    "report": "Render results files as text, HTML, Markdown, JUnit or JSON.",
     "diff": "Compare two runs: new, fixed, known, changed and lost results.",
     "history": "Ask about the runs of many nights: failing since when, flaky, disagreeing.",
     "signatures": "Check that every caller binds to every implementation, in any tree, revision or release.",
@@ -36,7 +36,7 @@ COMMANDS: dict[str, str] = {
     "mutants": "Make faults by machine and score what the suites catch.",
     "transplant": "Replace an engine's kernels by the reference's and check if the fault disappears.",
     "new": "Write the skeleton of an engine adapter or of an op.",
-    "generate": "Generate with the reference engine and show the accepted tokens.",
+    "generate": "Generate with an engine and show the accepted tokens.",
     "bench": "Time an engine from logits to tokens, beside another one.",
 }
 
