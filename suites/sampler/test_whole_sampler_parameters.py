@@ -31,7 +31,7 @@ from verispec.suites.sampler._parameters import (
     PENALTIES,
     WRONG,
     Step,
-    distance,
+    distances,
     fault_of,
     greedy_by_rule,
     long_words_step,
@@ -324,11 +324,11 @@ def telling_pair(rng: np.random.Generator, parameter: str, draft: str) -> Step:
     def candidate() -> Step:
         while True:
             pair = random_step(rng, parameter, draft, [0.0, 1.3], counts=(1, 2), vocab=VOCAB, varied=False)
-            if 1 - outcomes(pair, 1).max() >= OPEN and min(distance(pair, 1, law) for law in WRONG) >= APART:
+            if 1 - outcomes(pair, 1).max() >= OPEN and all(apart >= APART for apart in distances(pair, 1, WRONG)):
                 return pair
 
     def shown(pair: Step) -> int:
-        return sum(distance(pair, 1, law) >= APART for law in telling_laws(pair, 1))
+        return sum(apart >= APART for apart in distances(pair, 1, telling_laws(pair, 1)))
 
     return max((candidate() for _ in range(CANDIDATES)), key=shown)
 
