@@ -135,8 +135,18 @@ def within(expected: Array, got: Array, inputs: Mapping[str, Any]) -> Array:
             f"row {b} keeps {abs(tokens)} token{'s' * (abs(tokens) != 1)} too {'many' if tokens > 0 else 'few'}: "
             f"the boundary of top-p is off by {mass:.1e} of the probability, and rounding explains {BOUND:.1e}"
         )
-        raise Mismatch(Failure(Kind.IMPRECISE, message, "output", wrong=len(inexact), total=len(expected)))
+        at = _furthest(expected, got, inputs, b)
+        example = {"index": at, "expected": _shown(expected[tuple(at)]), "got": _shown(got[tuple(at)])}
+        raise Mismatch(Failure(Kind.IMPRECISE, message, "output", len(inexact), len(expected), (example,)))
     return wrong
+
+
+def _furthest(expected: Array, got: Array, inputs: Mapping[str, Any], b: int) -> list[int]:
+    """Return the wrong element of row `b` that is furthest from top-p's boundary, which no rounding excuses."""
+    ids = order(inputs["logits"][b])
+    fewer, more = sorted(int((answer[b] > -np.inf).sum()) for answer in (expected, got))
+    too_few = int((got[b] > -np.inf).sum()) == fewer
+    return [b, int(ids[fewer if too_few else more - 1])]
 
 
 def check(op: OpUnderTest, values: dict[str, Any], **options: Any) -> Array:

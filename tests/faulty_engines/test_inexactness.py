@@ -41,6 +41,20 @@ def test_a_little_beyond_is_inexact(tokens: int, words: str) -> None:
     assert f"{BOUND:.1e}" in caught.value.failure.message
 
 
+@pytest.mark.parametrize("tokens", [3, -3])
+def test_an_inexact_boundary_names_the_token_that_no_rounding_excuses(tokens: int) -> None:
+    """`repro --export` asserts this element alone."""
+    with pytest.raises(Mismatch) as caught:
+        judged(tokens)
+    [example] = caught.value.failure.examples
+    b, token = example["index"]
+    place = order(ROW[0]).tolist().index(token)
+    before = float(probabilities_before(np.sort(ROW[0].astype(np.float64))[::-1])[place])
+    assert (b, abs(before - 0.5) > BOUND, before > 0.5) == (0, True, tokens > 0)
+    shown = (float(ROW[0, token]), "-inf")
+    assert (example["expected"], example["got"]) == (shown if tokens < 0 else shown[::-1])
+
+
 @pytest.mark.parametrize("tokens", [200, -200])
 def test_further_is_wrong(tokens: int) -> None:
     assert abs(tokens) / ROW.size > INEXACT

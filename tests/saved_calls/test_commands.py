@@ -7,12 +7,16 @@ import os
 from pathlib import Path
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+import torch
 from judging import in_process
 
 from verispec import exits
+from verispec.errors import VerispecError
 from verispec.run import runfile
 from verispec.saved_calls import file
+from verispec.saved_calls.export import _comparison
 
 RRS_7 = "sampler/rejection_random_sample:RRS-7:draft=present;place=middle"
 GENERATED = "sampler/expand_batch_to_tokens:EXP-1:dtype=float32;mode=generated"
@@ -136,3 +140,9 @@ def test_a_folder_that_cannot_be_written_ends_the_run_and_keeps_its_results(tmp_
     assert "No such file or directory" in err
     assert "go on with --resume" in err
     assert [r.outcome for r in runfile.read(results).records] == ["pass"], "the case before it is kept"
+
+
+def test_a_bound_of_no_single_element_is_refused_with_its_reason() -> None:
+    saved = file.SavedCase(RRS_7, 7, ENGINE, failure={"kind": "imprecise", "compare": "bound", "output": "output"})
+    with pytest.raises(VerispecError, match="so that none is wrong alone"):
+        list(_comparison(saved, "output", torch.zeros(1), np.zeros(1)))

@@ -120,7 +120,10 @@ def _comparison(saved: SavedCase, variable: str, tensor: Any, expected: Any) -> 
         yield f"expected = torch.tensor({numbers(expected.tolist(), tensor.dtype)}, dtype={tensor.dtype})"
         yield f"torch.testing.assert_close({variable}, expected, rtol=0, atol=0, equal_nan=True)"
         return
-    index = saved.failure["index"]
+    index = saved.failure.get("index")
+    if index is None:
+        message = "the contract's bound is one of several elements together, so that none is wrong alone"
+        raise cannot(saved, message, "send the file of the case")
     want, got = float(saved.failure["expected"]), float(saved.failure["got"])
     if math.isfinite(want) and math.isfinite(got):
         yield "# The contract's bound is smaller than half of the error that was seen."
