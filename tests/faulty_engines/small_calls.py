@@ -127,6 +127,15 @@ class Stepwise(OracleEngine):
         return StandaloneBody(("import torch", "from small_calls import verify"), (call,))
 
 
+class WithoutTorch(Stepwise):
+    """The same sampler, whose users import torch nowhere."""
+
+    def standalone_step(self, batch: SamplerBatch, family: str = "flat") -> StandaloneBody:
+        drafts = [list(ids) for ids in batch.draft_token_ids]
+        call = f"tokens = verify(logits, {drafts}, logits.new_tensor({batch.temperature.tolist()}))"
+        return StandaloneBody(("from small_calls import verify",), (call,))
+
+
 class Silent(Stepwise):
     """The same sampler, whose engine has no source to give."""
 

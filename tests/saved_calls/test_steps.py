@@ -108,6 +108,25 @@ def test_a_sampler_case_becomes_a_short_test(tmp_path: Path, capsys: Capsys) -> 
     assert in_process(capsys, "repro", str(small), "--engine", "reference")[0] == exits.GOOD
 
 
+def test_the_message_beside_a_small_step_is_that_of_the_small_step(tmp_path: Path, capsys: Capsys) -> None:
+    small = tmp_path / "small.safetensors"
+    words = ("--engine", "small_calls:Stepwise", "--shrink", str(small), "--json")
+    said = json.loads(in_process(capsys, "repro", MIXED, *words)[1])["case"]
+    step = file.read(small).step
+    assert said["failure"]["message"] == file.read(small).failure["message"]
+    assert said["failure"]["details"] == {"expected": step["expected"], "got": step["got"]}
+    assert said["detail"]["outputs"]["tokens"]["value"][step["request"]] == step["got"]
+
+
+def test_the_test_of_a_step_imports_torch_for_its_logits(tmp_path: Path, capsys: Capsys) -> None:
+    """The engine's own lines need no torch; those of the logits always do."""
+    test = tmp_path / "test_step.py"
+    words = ("--engine", "small_calls:WithoutTorch", "--export", str(test))
+    code, out, _ = in_process(capsys, "repro", MIXED, *words)
+    assert (code, "the test fails: AssertionError" in " ".join(out.split())) == (exits.BAD, True), out
+    assert test.read_text().count("import torch") == 1
+
+
 def test_a_case_that_is_kept_by_its_seed_says_so(tmp_path: Path, capsys: Capsys) -> None:
     small = tmp_path / "small.safetensors"
     code, out, _ = in_process(capsys, "repro", SAMPLED, "--engine", "small_calls:Stepwise", "--shrink", str(small))

@@ -31,7 +31,8 @@ def step_lines(saved: SavedCase, engine: Engine) -> Iterator[str]:
     else:
         n, expected = step["request"], list(step["expected"])
         check = [f"assert list(tokens[{n}]) == {expected}, tokens  # seen: {list(step['got'])}"]
-    yield from _test(saved, engine, found, [*body, *found.lines, *check], [])
+    setup = tuple(line for line in found.setup if line != "import torch")
+    yield from _test(saved, engine, replace(found, setup=("import torch", *setup)), [*body, *found.lines, *check], [])
 
 
 def text_lines(saved: SavedCase, engine: Engine) -> Iterator[str]:
