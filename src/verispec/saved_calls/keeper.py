@@ -17,7 +17,7 @@ from verispec.cases import CaseId
 from verispec.engines import Engine
 from verispec.errors import VerispecError
 from verispec.fixtures import model
-from verispec.judge import Failure, OpCall, OpUnderTest, SamplerUnderTest, offered, sampler_of
+from verispec.judge import Failure, Kind, OpCall, OpUnderTest, SamplerUnderTest, offered, sampler_of
 from verispec.run.events import CANNOT_WRITE
 from verispec.run.plan import suites_folder
 from verispec.run.record import SAVED
@@ -82,6 +82,8 @@ class Keeper:
         saved = replace(saved, failure=told)
         if self._shrink and call is None:
             saved = self._smaller(saved, fixtures, engine)
+            if saved.step:  # what the report shows is the small step too: inputs, outputs and this failure
+                failure = _of_step(failure, saved)
         if self._shrink:
             file.write(self._shrink, saved)
         if self._record:
@@ -153,6 +155,14 @@ class Keeper:
         except VerispecError as error:
             os.write(2, f"verispec: {self._record}: {error.diagnostic.cause}\n".encode())
             os._exit(CANNOT_WRITE)
+
+
+def _of_step(failure: Failure, saved: SavedCase) -> Failure:
+    """Return the failure of the small step of `saved` alone, in place of the case's own."""
+    if saved.step["error"]:
+        return replace(failure, message=saved.failure["message"])
+    details = {name: list(saved.step[name]) for name in ("expected", "got")}
+    return Failure(Kind.VALUE, saved.failure["message"], details=details)
 
 
 def _loaded(guard: Callable[[Any], Any], engine: Engine, target: Path, options: Mapping[str, Any]) -> Any:
