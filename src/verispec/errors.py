@@ -59,6 +59,10 @@ def without_remark(message: str) -> tuple[str, str]:
     return message, ""
 
 
+class RemoteFault(Exception):
+    """Raised for what another process or machine did or said; its words tell nothing of this process."""
+
+
 class VerispecError(Exception):
     """Raised to end a command with `exit_code` after printing its diagnostic, without a traceback.
 

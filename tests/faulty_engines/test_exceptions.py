@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from verispec.engines import UnsupportedCall
+from verispec.engines.adapters.http.client import ServerFault
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import DeviceLost, Inconclusive, Kind, Mismatch, lost_device
 from verispec.judge._failure import call_engine
@@ -149,3 +150,11 @@ def test_a_broken_context_is_no_ordinary_failure(error: Exception) -> None:
     assert isinstance(verdict, DeviceLost)
     assert "\n" not in str(verdict)
     assert lost_device(verdict) is verdict, "told once, whoever asks again"
+
+
+def test_the_cuda_error_that_a_server_quotes_breaks_no_context_here() -> None:
+    fault = ServerFault("V-HTTP-STATUS", "the server answers 500", cause="CUDA error: out of memory")
+    verdict = verdict_on(fault)
+
+    assert isinstance(verdict, Mismatch)
+    assert "the server answers 500 cause: CUDA error: out of memory" in verdict.failure.message

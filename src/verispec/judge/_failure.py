@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from verispec.engines import Unsupported, UnsupportedCall
-from verispec.errors import describe_exception
+from verispec.errors import RemoteFault, describe_exception
 from verispec.judge._traceback import engine_traceback
 from verispec.reference import oracle
 
@@ -123,10 +123,12 @@ class DeviceLost(Exception):
 def lost_device(error: BaseException) -> DeviceLost | None:
     """Return `DeviceLost` if `error` is a CUDA error of torch or Triton, else None.
 
-    CUDA reports a broken context at the next call, whatever that is.
+    CUDA reports a broken context at the next call, whatever that is. A server may quote such an error of its own.
     """
     if isinstance(error, DeviceLost):
         return error
+    if isinstance(error, RemoteFault):
+        return None
     text = describe_exception(error)
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.engines.adapters.http.address import Address
-from verispec.errors import Diagnostic, VerispecError
+from verispec.errors import Diagnostic, RemoteFault, VerispecError
 
 TOKEN = "VERISPEC_HTTP_TOKEN"
 """Environment variable of a bearer token; it never appears in an engine's name or a results file."""
@@ -31,7 +31,7 @@ LONGEST_WAIT = 5.0
 BUSY = (429, 503)
 
 
-class ServerFault(Exception):
+class ServerFault(RemoteFault):
     """Raised for an act that no server may do, such as closing a connection in the middle of an answer.
 
     The case fails with it, unlike a `VerispecError`, which leaves the case undecided.
