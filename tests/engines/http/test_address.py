@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import http.client
+import re
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -120,6 +123,62 @@ def test_a_device_is_refused() -> None:
 def test_an_unknown_model_is_refused_with_those_served() -> None:
     with answering(MODELS) as address, pytest.raises(VerispecError, match=r"V-HTTP-MODEL.*(\n.*)*it serves m"):
         HttpServer(Address.parse(f"{address}?model=other"))
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        (
+            reply(500, '{"error": {"message": "CUDA error: out of memory"}}'),
+            "answers 500.*CUDA error: out of memory.*busy",
+        ),
+        (reply(502, "<html>Bad Gateway</html>"), "answers 502.*<html>Bad Gateway</html>.*busy or broken"),
+        (reply(404, '{"detail": "Not Found"}'), r"answers 404.*Not Found.*\?model=NAME"),
+        (reply(200, "<html>Welcome</html>"), "no list of models: <html>Welcome</html>.*correct host and port"),
+        (reply(200, "[]"), r"no list of models: \[\].*correct host and port"),
+        (reply(200, "{}"), "no list of models: {}.*correct host and port"),
+        (reply(200, '{"data": []}'), r"lists no model: {.data.: \[\]}.*\?model=NAME"),
+        (reply(401, '{"error": {"message": "no API key"}}'), "answers 401: no API key.*hint:  set VERISPEC_HTTP_TOKEN"),
+        (reset, "V-HTTP-LOST.*/v1/models.*if the server speaks TLS, write https://"),
+        (lambda connection: threading.Event().wait(1), "V-HTTP-TIMEOUT.*timeout=SECONDS"),
+    ],
+    ids=["500", "502", "404", "html", "list", "object", "empty", "401", "reset", "silent"],
+)
+def test_a_list_of_models_that_does_not_come_is_said_in_the_servers_words(
+    page: bytes | Callable[[socket.socket], None], words: str
+) -> None:
+    with answering(page) as address, pytest.raises(VerispecError) as caught:
+        HttpServer(Address.parse(f"{address}?timeout=0.3"))
+    assert re.search(words, " ".join(str(caught.value).split(" ")).replace("\n", " ")), str(caught.value)
+    assert caught.value.exit_code == exits.CANNOT_TELL
+
+
+def test_a_named_model_needs_no_list() -> None:
+    with answering(reply(404, "no such page")) as address:
+        assert HttpServer(Address.parse(f"{address}?model=m")).model == "m"
+
+
+def test_a_wrong_token_is_not_called_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VERISPEC_HTTP_TOKEN", "other")
+    with answering(reply(401, "bad key")) as address, pytest.raises(VerispecError, match="is set to another token"):
+        HttpServer(Address.parse(address))
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ssl.SSLCertVerificationError("self-signed certificate"), "is not trusted(.|\n)*SSL_CERT_FILE"),
+        (ssl.SSLError("wrong version number"), "does not speak TLS(.|\n)*write http://"),
+    ],
+    ids=["certificate", "plain"],
+)
+def test_what_tls_lacks_is_said(error: ssl.SSLError, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: http.client.HTTPSConnection) -> None:
+        raise error
+
+    monkeypatch.setattr(http.client.HTTPSConnection, "connect", refuse)
+    with pytest.raises(VerispecError, match=words):
+        HttpServer(Address.parse("https://127.0.0.1:1"))
 
 
 def test_a_text_server_needs_a_checkpoint() -> None:

@@ -164,13 +164,21 @@ class Client:
             raise self._fault(error, f"{self._address.where}{path}", begun=True) from error
 
     def _unreachable(self, error: OSError) -> VerispecError:
+        where = self._address.where
+        message = f"no server answers at {where}"
+        hint = "start the server, or correct host and port; GET /v1/models must answer"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            message = f"the certificate of {where} is not trusted"
+            hint = (
+                "set SSL_CERT_FILE to a PEM file with it or its issuer, and write the host as the certificate names it"
+            )
+        elif isinstance(error, ssl.SSLError):
+            message, hint = (
+                f"the server at {where} does not speak TLS as asked",
+                "if it speaks plain HTTP, write http://",
+            )
         return VerispecError(
-            "V-HTTP-CONNECT",
-            f"no server answers at {self._address.where}",
-            where="--engine",
-            cause=_text(error),
-            hint="start the server, or correct host and port; GET /v1/models must answer",
-            exit_code=exits.CANNOT_TELL,
+            "V-HTTP-CONNECT", message, where="--engine", cause=_text(error), hint=hint, exit_code=exits.CANNOT_TELL
         )
 
     def _fault(self, error: Exception, where: str, *, begun: bool) -> ServerFault:

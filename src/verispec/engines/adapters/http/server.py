@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 from verispec import exits
 from verispec.engines import UnsupportedCall
 from verispec.engines.adapters.http.address import Address
-from verispec.engines.adapters.http.client import Client, Reply, ServerFault
+from verispec.engines.adapters.http.client import TOKEN, Client, Reply, ServerFault
 from verispec.engines.adapters.http.lifeline import Lifeline
 from verispec.engines.adapters.http.plain import names_of, reporting
 from verispec.engines.adapters.http.wire import DIALECTS, Dialect, answer_of, body_of, dialect_of, streamed_answer
@@ -23,6 +24,13 @@ from verispec.engines.protocol.serving import Answer
 from verispec.errors import VerispecError
 
 COMPLETIONS = "/v1/completions"
+MODELS = "/v1/models"
+SHOWN = 200
+"""Characters of a server's words that an error shows."""
+_BUSY = "the server is busy or broken: try again, or look into its log"
+_OTHER_PAGE = "correct host and port, or name the model if the server does not list it: ?model=NAME"
+_HINTS = {429: _BUSY, **dict.fromkeys(range(500, 600), _BUSY)}
+"""What to do by the status of the list of models."""
 IN_FLIGHT = 32
 """Requests that are sent at the same time."""
 FIRST = GenerationRequest((11, 12, 13), max_tokens=1)
@@ -35,8 +43,9 @@ class HttpServer:
     """The server at an address.
 
     Raises:
-        VerispecError: V-HTTP-CONNECT, nothing answers; V-HTTP-MODEL, it does not serve the model; V-HTTP-TOKENS, it
-            takes no token ids, and there is no checkpoint with a tokenizer.
+        VerispecError: V-HTTP-CONNECT, nothing answers; V-HTTP-MODEL, it does not serve the model, or does not say which
+            it serves; V-HTTP-LOST, V-HTTP-TIMEOUT or V-HTTP-ANSWER, its list of models does not arrive; V-HTTP-TOKENS,
+            it takes no token ids, and there is no checkpoint with a tokenizer.
     """
 
     def __init__(self, address: Address) -> None:
@@ -51,9 +60,9 @@ class HttpServer:
         """The shortest plain request that was answered."""
         models = self._models()
         self._lists_models = bool(models)
-        ids = [str(entry.get("id")) for entry in models.get("data", ()) if isinstance(entry, dict)]
+        ids = [str(entry.get("id")) for entry in models.get("data") or () if isinstance(entry, dict)]
         if not address.model and not ids:
-            raise _no_model(address, "the server lists no model", "name one: ?model=NAME")
+            raise _no_model(address, f"{MODELS} lists no model: {_words(models)}", "name one: ?model=NAME")
         if address.model and ids and address.model not in ids:
             raise _no_model(address, f"the server has no model {address.model!r}", f"it serves {', '.join(ids)}")
         self.model = address.model or ids[0]
@@ -175,7 +184,7 @@ class HttpServer:
         """Return True if the server answers what it has answered before, in time and with no status from 500 on."""
         asked: list[Callable[[], Reply]] = []
         if self._lists_models:
-            asked.append(lambda: self._probe.get("/v1/models"))
+            asked.append(lambda: self._probe.get(MODELS))
         if known := self._answered:
             asked.append(lambda: self._probe.post(COMPLETIONS, self.body(known)))
         try:
@@ -184,12 +193,25 @@ class HttpServer:
             return False
 
     def _models(self) -> Mapping[str, Any]:
-        reply = self._client.get("/v1/models")
-        if reply.status == 200:
-            return _try_json(reply)
+        """Return the server's list of models; empty where it has none and the address names the model.
+
+        Raises:
+            VerispecError: V-HTTP-MODEL, the server refuses, or it lists no models and the address names none;
+                V-HTTP-LOST, V-HTTP-TIMEOUT or V-HTTP-ANSWER, there is no answer.
+        """
+        address = self.address
+        try:
+            reply = self._client.get(MODELS)
+        except ServerFault as fault:
+            raise _no_answer(address, fault) from fault
         if reply.status in (401, 403):
-            raise _no_model(self.address, f"the server answers {reply.status}", "set VERISPEC_HTTP_TOKEN to its token")
-        return {}
+            raise _refused_token(address, reply)
+        found = _try_json(reply) if reply.status == 200 else {}
+        if not address.model and not isinstance(found.get("data"), list):
+            status = "" if reply.status == 200 else f" {reply.status}"
+            message = f"{MODELS} answers{status} and no list of models: {_message(reply)[:SHOWN]}"
+            raise _no_model(address, " ".join(message.split()), _HINTS.get(reply.status, _OTHER_PAGE))
+        return found
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -229,6 +251,28 @@ def _try_json(reply: Reply) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _words(found: Mapping[str, Any]) -> str:
+    return json.dumps(found)[:SHOWN]
+
+
+def _no_answer(address: Address, fault: ServerFault) -> VerispecError:
+    """Return the error of a server whose list of models does not arrive."""
+    found, hint = fault.diagnostic, f"look into the server's log; GET {MODELS} must answer"
+    if found.code == "V-HTTP-TIMEOUT":
+        hint = f"wait until the server is ready, or give it more time: ?timeout=SECONDS; GET {MODELS} must answer"
+    elif address.scheme == "http":
+        hint = f"if the server speaks TLS, write https://; {hint}"
+    return VerispecError(
+        found.code, found.message, where=found.where, cause=found.cause, hint=hint, exit_code=exits.CANNOT_TELL
+    )
+
+
+def _refused_token(address: Address, reply: Reply) -> VerispecError:
+    message = f"the server answers {reply.status}: {' '.join(_message(reply).split())[:SHOWN]}"
+    hint = f"set {TOKEN} to its token"
+    return _no_model(address, message, f"{TOKEN} is set to another token: {hint}" if os.environ.get(TOKEN) else hint)
 
 
 def _no_model(address: Address, message: str, hint: str) -> VerispecError:
