@@ -18,7 +18,7 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     TokenKind,
 )
-from verispec.engines.protocol.results import ProtocolError, require_metrics, require_results
+from verispec.engines.protocol.results import ProtocolError, require_emission, require_metrics, require_results
 from verispec.engines.protocol.serving import Answer, Server
 from verispec.errors import VerispecError
 from verispec.judge import Failure, Kind, Mismatch, copied_request, failed_call
@@ -54,7 +54,14 @@ class GuardedGenerator:
         told: dict[int, list[int]] = {}
         called: dict[int, list[TokenKind]] = {}
 
-        def listen(index: int, tokens: Sequence[int], kinds: Sequence[TokenKind]) -> None:
+        faults: list[ProtocolError] = []
+
+        def listen(*arguments: Any, **named: Any) -> None:
+            try:
+                index, tokens, kinds = require_emission(arguments, named)
+            except ProtocolError as fault:
+                faults.append(fault)
+                raise
             told.setdefault(index, []).extend(tokens)
             called.setdefault(index, []).extend(kinds)
             if on_emit is not None:
@@ -66,7 +73,9 @@ class GuardedGenerator:
             raise
         except Exception as error:
             self.broken = True
-            raise failed_call(error) from error
+            raise faults[0] if faults else failed_call(error) from error  # the engine may have wrapped it
+        if faults:  # the engine may have caught it
+            raise faults[0]
         require_all(results, requests, "result")
         check_begun(requests, results)
         if given != list(requests):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -126,6 +127,42 @@ def test_a_request_that_an_error_ended_fails_whatever_the_case_looks_at(late: Ge
 def test_another_type_accuses_the_adapter(answer: Any, words: str) -> None:
     with pytest.raises(ProtocolError, match=words):
         GuardedGenerator(_Answering(answer), 8).generate(requests())
+
+
+class _Telling:
+    """Calls `on_emit` with what it was made with; it may catch what that raises."""
+
+    def __init__(self, *arguments: Any, caught: bool = False, **named: Any) -> None:
+        self._arguments, self._named, self._caught = arguments, named, caught
+
+    def generate(self, requests: Sequence[GenerationRequest], on_emit: Any = None) -> Any:
+        with contextlib.suppress(Exception) if self._caught else contextlib.nullcontext():
+            on_emit(*self._arguments, **self._named)
+        return [RESULT for _ in requests]
+
+
+@pytest.mark.parametrize(
+    ("telling", "words"),
+    [
+        (
+            _Telling(0, (1,)),
+            r"expected a request's index, its new tokens and their kinds or \(\), got on_emit\(0, \(1,\)\)",
+        ),
+        (_Telling(0, (1,), caught=True), r"got on_emit\(0, \(1,\)\)"),
+        (_Telling(0, 1, ()), "expected new token ids, got int 1"),
+        (_Telling("0", (1,), ()), "expected the index of a request, got str '0'"),
+        (_Telling(0, (1,), None), "expected kinds of tokens, or .., got None"),
+        (_Telling(0, ("a",), ()), "expected new token ids, got tuple"),
+    ],
+)
+def test_another_call_of_on_emit_accuses_the_adapter(telling: Any, words: str) -> None:
+    with pytest.raises(ProtocolError, match=words):
+        GuardedGenerator(telling, 8).generate(requests()[:1])
+
+
+def test_on_emit_may_be_called_by_name() -> None:
+    telling: Any = _Telling(index=0, tokens=torch.tensor([1]), kinds=["plain"])
+    assert GuardedGenerator(telling, 8).generate(requests()[:1]) == [RESULT]
 
 
 @pytest.mark.parametrize("made", [list, np.array, torch.tensor])

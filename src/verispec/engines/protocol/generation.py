@@ -425,7 +425,9 @@ class Generator(Protocol):
 
         Args:
             requests: any number of requests; the engine batches as many as fit.
-            on_emit: function called as early as the engine can, at the latest at the end; None for no calls.
+            on_emit: function called as ``on_emit(index, tokens, kinds)``, with a request's index, its new tokens and
+                their `TokenKind` (empty where not known), as early as the engine can, at the latest at the end; None
+                for no calls.
 
         Returns:
             Results in the order of the requests.

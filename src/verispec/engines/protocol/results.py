@@ -6,7 +6,7 @@ A value of a wrong type is the adapter's fault: it raises `ProtocolError`, which
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Any, TypeVar
@@ -95,6 +95,38 @@ def require_results(answer: object) -> list[GenerationResult]:
     if results is None:
         raise ProtocolError(f"{CODE} {where}: expected a list of GenerationResult, got {shown(answer)}")
     return [_plain_result(result, f"{where}[{index}]") for index, result in enumerate(results)]
+
+
+def require_emission(arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[int, list[int], list[TokenKind]]:
+    """Return index, tokens and kinds of a generator's call of `on_emit`.
+
+    Args:
+        arguments: positional arguments of the call.
+        named: its keyword arguments.
+
+    Raises:
+        ProtocolError: the call is not of the form of `OnEmit`.
+    """
+    where = "on_emit(index, tokens, kinds)"
+    try:
+        index, tokens, kinds = _emission(*arguments, **named)
+    except TypeError:
+        given = ", ".join([*map(repr, arguments), *(f"{name}={value!r}" for name, value in named.items())])
+        message = (
+            f"{CODE} {where}: expected a request's index, its new tokens and their kinds or (), got on_emit({given})"
+        )
+        raise ProtocolError(message) from None
+    if not _is_int(index):
+        raise ProtocolError(f"{CODE} {where}: expected the index of a request, got {shown(index)}")
+    ids = _items(tokens, where, "new token ids")
+    if not all(map(_is_int, ids)):
+        raise ProtocolError(f"{CODE} {where}: expected new token ids, got {shown(tokens)}")
+    members = [_member(kind, TokenKind, where) for kind in _items(kinds, where, "kinds of tokens, or ()")]
+    return int(index), list(map(int, ids)), members
+
+
+def _emission(index: Any, tokens: Any, kinds: Any) -> tuple[Any, Any, Any]:
+    return index, tokens, kinds
 
 
 def require_metrics(answer: object) -> SpeculationMetrics:
