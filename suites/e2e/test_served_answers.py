@@ -153,6 +153,29 @@ def test_logprobs_are_the_models_own(served: ServedModel, sampling: str) -> None
         check_answer(served, request, answer.choices[0], f"request {n}")
 
 
+@case("SRV-6", stop="strings", reach="a request with logprobs and a stop string")
+def test_logprobs_before_a_stop_string_are_the_models_own(served: ServedModel) -> None:
+    """A stop string ends a block of accepted drafts at any token. Servers differ in whether its tokens have entries."""
+    if not served.server.most_logprobs:
+        raise UnsupportedCall("the server reports no log-probabilities")
+    asked = [
+        GenerationRequest(prompt, max_tokens=LENGTH, logprobs=n % 4)
+        for n, prompt in enumerate(served.prompts(PROMPTS, repeated=True))
+    ]
+    texts = [answer.choices[0].text for answer in served.server.ask(asked)]
+    asked = [replace(request, stop=(_stop_string(text),)) for request, text in zip(asked, texts, strict=True)]
+    compared = 0
+    for n, (request, answer) in enumerate(zip(asked, served.server.ask(asked), strict=True)):
+        [choice] = answer.choices
+        count = min(len(tokens_of(choice)), len(choice.logprobs))
+        if not count:
+            continue
+        compared += 1
+        told = replace(choice, token_ids=tokens_of(choice)[:count], logprobs=choice.logprobs[:count])
+        check_answer(served, request, told, f"request {n} with a stop string")
+    require(compared > 0, "no answer that a stop string ended has a log-probability")
+
+
 @case("SRV-6", sampling="prompt", reach="a request with prompt_logprobs")
 def test_logprobs_of_a_prompt_are_the_models_own(served: ServedModel) -> None:
     """The second time, a server that keeps prefixes has met every token of the prompts."""

@@ -41,6 +41,24 @@ class LogprobsShiftedInSteps(OwnServer):
         return [entry if n in starts else entries[n - 1] for n, entry in enumerate(entries)]
 
 
+class LogprobsLateAtStop(OwnServer):
+    """The log-probabilities of an answer that a stop string ends begin with those of its second token."""
+
+    def make_entries(self, request: GenerationRequest, sample: GenerationResult) -> Sequence[TokenLogprobs]:
+        entries = sample.logprobs
+        return (
+            [*entries[1:], *entries[-1:]] if request.stop and self.make_reason(request, sample) == "stop" else entries
+        )
+
+
+class NoLogprobsAtStop(OwnServer):
+    """An answer that a stop string ends has no log-probabilities."""
+
+    def make_choice(self, request: GenerationRequest, sample: GenerationResult) -> dict[str, Any]:
+        choice = super().make_choice(request, sample)
+        return choice | {"logprobs": None} if request.stop and choice["finish_reason"] == "stop" else choice
+
+
 class BestLeftOut(OwnServer):
     """The most likely tokens begin with the second one."""
 
