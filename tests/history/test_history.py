@@ -114,6 +114,24 @@ def test_runs_are_added_once(tmp_path: Path) -> None:
     assert (ask(store).runs, ask(store).cases) == (2, 2)
 
 
+def test_a_run_that_was_completed_later_gains_its_results(tmp_path: Path) -> None:
+    whole = night(tmp_path, 0, {SLOW: "pass", FAST: "fail", SOLID: "pass"}).read_text()
+    path = tmp_path / "toy-0.jsonl"
+    path.write_text("".join(whole.splitlines(keepends=True)[:2]))
+    store = Store(str(tmp_path / "store"))
+    assert (store.add([str(path)]), ask(store).cases) == (1, 1)
+    path.write_text(whole)
+    assert (store.add([str(path)]), ask(store).cases, ask(store).runs) == (1, 3, 1)
+    assert [failing.case_id for failing in ask(store).failing] == [FAST]
+    assert (store.add([str(path)]), ask(store).cases) == (0, 3)
+
+
+def test_of_two_copies_of_a_run_the_longer_one_counts(tmp_path: Path) -> None:
+    whole = night(tmp_path, 0, {SLOW: "pass", FAST: "fail"})
+    (tmp_path / "a-cut.jsonl").write_text("".join(whole.read_text().splitlines(keepends=True)[:2]))
+    assert answers(tmp_path).cases == 2
+
+
 def test_many_files_are_added_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part ends with its own file of the store, and a copy of a run in a later part is not added again."""
     monkeypatch.setattr("verispec.history.store.AT_ONCE", 2)

@@ -1,6 +1,7 @@
 """The history as Parquet files: one row per case per run.
 
-A run is identified by its header, so adding the same folder each night adds its new runs only. DuckDB reads the
+A run is identified by its header, so adding the same folder each night adds its new runs only, and the results that a
+run has gained since, by ``--resume``. DuckDB reads the
 results files itself: a million cases take seconds, and a line that was cut off by a kill is left out.
 """
 
@@ -40,10 +41,17 @@ _RUNS = """
 `ran` identifies the code that ran: engine, verispec, seed and packages. `run` identifies the run.
 """
 
+_LONGEST = """
+    SELECT filename FROM added LEFT JOIN lines USING (filename)
+    GROUP BY run, filename
+    QUALIFY row_number() OVER (PARTITION BY run ORDER BY count(DISTINCT id) DESC, filename) = 1
+"""
+"""One file per run: a file may be a copy of another one, from before the run was complete."""
+
 _ROWS = """
     SELECT run, added.started AS started, added.engine AS engine, version, added.device AS device, ran, id AS case_id,
            coalesce(nullif(observed, ''), outcome) AS outcome, failure.kind AS failure, seconds
-    FROM lines JOIN added USING (filename) WHERE type = 'case'
+    FROM lines JOIN added USING (filename) WHERE type = 'case' AND (run, id) NOT IN (SELECT run, case_id FROM known)
     QUALIFY row_number() OVER (PARTITION BY filename, id ORDER BY lines.rowid DESC) = 1
     ORDER BY started, run, case_id
 """
@@ -78,13 +86,13 @@ class Store:
         return f"{self.place}/*.parquet"
 
     def add(self, patterns: Sequence[str]) -> int:
-        """Add the runs of results files that the store does not have. Files before one that is refused are added.
+        """Add the results that the store does not have. Files before one that is refused are added.
 
         Args:
             patterns: paths or URLs, with ``*`` for many files.
 
         Returns:
-            The number of runs that were added.
+            The number of runs with results that were added.
 
         Raises:
             VerispecError: V-HIST-READ, a pattern matches no results file; V-RUN-FORMAT, another version wrote one.
@@ -101,7 +109,7 @@ class Store:
         return sum(self._add(names[start : start + AT_ONCE]) for start in range(0, len(names), AT_ONCE))
 
     def _add(self, files: list[str]) -> int:
-        """Add the runs of `files` that the store does not have, as one file; return their number."""
+        """Add the results of `files` that the store does not have, as one file; return the number of their runs."""
         with _reading(files[0]):
             self.database.execute(
                 f"CREATE OR REPLACE TEMP TABLE lines AS SELECT * FROM read_json(?, columns = {_LINES}, filename = true,"
@@ -110,13 +118,14 @@ class Store:
             )
         self.database.execute(f"CREATE OR REPLACE TEMP TABLE added AS {_RUNS}")
         self._require_results_files()
-        if self.count():
-            self.database.execute(
-                "DELETE FROM added WHERE run IN (SELECT DISTINCT run FROM read_parquet(?))", [self.files]
-            )
-        # A file may be a copy of another one.
-        self.database.execute("DELETE FROM added WHERE filename NOT IN (SELECT min(filename) FROM added GROUP BY run)")
-        (number,) = self._rows("SELECT count(*) FROM added")[0]
+        self.database.execute(f"DELETE FROM added WHERE filename NOT IN ({_LONGEST})")
+        there = "SELECT run, case_id FROM read_parquet(?) WHERE run IN (SELECT run FROM added)"
+        nothing = "SELECT NULL::VARCHAR AS run, NULL::VARCHAR AS case_id WHERE false"
+        has_files = self.count() > 0
+        self.database.execute(
+            f"CREATE OR REPLACE TEMP TABLE known AS {there if has_files else nothing}", [self.files] * has_files
+        )
+        (number,) = self._rows(f"SELECT count(DISTINCT run) FROM ({_ROWS})")[0]
         if number:
             self._write()
         return int(number)
