@@ -214,6 +214,15 @@ def test_what_is_no_results_file_is_named(text: str | None, code: str, tmp_path:
     assert not (tmp_path / "store").exists()
 
 
+def test_an_empty_results_file_is_named(tmp_path: Path) -> None:
+    empty = tmp_path / "toy-0.jsonl"
+    empty.touch()
+    with pytest.raises(VerispecError, match=f"V-HIST-READ {empty}(.|\n)*it is empty"):
+        Store(str(tmp_path / "store")).add([str(empty)])
+    night(tmp_path, 1, {SLOW: "pass"})
+    assert answers(tmp_path).cases == 1, "beside others it is left out"
+
+
 def test_an_empty_history_cannot_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["history", str(tmp_path)])

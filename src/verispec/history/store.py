@@ -117,7 +117,7 @@ class Store:
                 [files],
             )
         self.database.execute(f"CREATE OR REPLACE TEMP TABLE added AS {_RUNS}")
-        self._require_results_files()
+        self._require_results_files(files)
         self.database.execute(f"DELETE FROM added WHERE filename NOT IN ({_LONGEST})")
         there = "SELECT run, case_id FROM read_parquet(?) WHERE run IN (SELECT run FROM added)"
         nothing = "SELECT NULL::VARCHAR AS run, NULL::VARCHAR AS case_id WHERE false"
@@ -148,7 +148,9 @@ class Store:
         with _reading(self.place):
             self.database.execute(f"COPY ({_ROWS}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
 
-    def _require_results_files(self) -> None:
+    def _require_results_files(self, files: Sequence[str]) -> None:
+        if not self._rows("SELECT 1 FROM lines LIMIT 1"):
+            raise _unreadable(files[0], "it is empty: its run ended before the engine had started")
         headless = self._rows(
             "SELECT DISTINCT filename FROM lines WHERE filename NOT IN (SELECT filename FROM added) LIMIT 1"
         )
