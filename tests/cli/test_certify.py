@@ -44,6 +44,17 @@ def test_an_interrupted_certificate_is_completed(tmp_path: Path, capsys: pytest.
     assert "had another --seed" in capsys.readouterr().err
 
 
+def test_a_selection_without_a_statistical_test_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("certify", "--only", "sampler/apply_top_k_top_p:TKP-14", "--out", str(tmp_path))
+    with pytest.raises(SystemExit) as stop:
+        main(list(words))
+    err = " ".join(capsys.readouterr().err.split())
+    assert stop.value.code == exits.CANNOT_TELL
+    assert "V-CERT-NOTHING --only: no statistical test was decided cause: 3 cases ran" in err
+    assert "mode=law" in err
+    assert (tmp_path / "certificate.md").exists()
+
+
 @pytest.mark.parametrize("engine", ["reference", "http://localhost:8000"])
 def test_every_pattern_selects_a_case(engine: str) -> None:
     """A pattern that selects nothing ends a run."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from verispec import exits
 from verispec.engines.registry import is_address
 from verispec.errors import VerispecError
 from verispec.report.certificate import Certificate
@@ -78,7 +80,24 @@ def certify(
         writer.write(out / f"certificate.{name}", content, what="the certificate")
     print(text if as_json else printable(page), flush=True)
     writer.close()
+    if run.footer.get("complete") and not certificate.tests and not certificate.failing:
+        raise _nothing_tested(certificate)
     raise typer.Exit(certificate.exit_code())
+
+
+def _nothing_tested(certificate: Certificate) -> VerispecError:
+    """Return the error of a run without a statistical test that was decided."""
+    records = certificate.run.records
+    reasons = Counter(record.reason for record in records if record.reason)
+    cause = f"{len(records):,} cases ran, and none of them compares frequencies with exact probabilities"
+    if reasons:
+        reason, count = reasons.most_common(1)[0]
+        cause = f"{count:,} of {len(records):,} cases: {reason}"
+    hint = "select whole_sampler, a fused op or generated text, by statistical cases such as 'sampler/*:*mode=law*'"
+    return VerispecError(
+        "V-CERT-NOTHING", "no statistical test was decided", where="--only", cause=cause, hint=hint,
+        exit_code=exits.CANNOT_TELL,
+    )  # fmt: skip
 
 
 def _transplanted(engine: str, ops: list[str]) -> tuple[str, ...]:
