@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
@@ -120,18 +121,17 @@ def prepare(plan: CampaignPlan) -> Campaign:
     extension, count = None, 0
     if plan.layer.name == "cpp":
         root = _source_root(plan.layer)
+        _require_file(plan, sorted({path.stem for path in (root / "csrc").iterdir() if path.suffix in (".cpp", ".h")}))
         built = schemata.build(root / "csrc", root.parent / "CMakeLists.txt", cache_dir() / "mutants")
         extension, count = built.extension, built.count
         mutants = [replace(m, trigger=t) for m in built.mutants for t in schemata.triggers_of(m)]
     else:
         mutants = python_mutants(plan.layer)
     if plan.op:
+        stems = sorted({Path(m.file).stem for m in mutants})
         mutants = [m for m in mutants if Path(m.file).stem == plan.op]
         if not mutants:
-            raise VerispecError(
-                "V-MUT-OP", f"the layer {plan.layer.name} has no mutants of {plan.op!r}", where="--op",
-                hint="name the stem of a source file; 'verispec ops' lists the ops",
-            )  # fmt: skip
+            raise _no_mutants(plan, stems)
     if not plan.triggers or plan.device:  # a compiled kernel cannot ask the host whether a fault acts
         mutants = [m for m in mutants if m.trigger == ALWAYS]
     drawn = [m for m in mutants if m.id in plan.chosen] if plan.chosen else _sampled(mutants, plan)
@@ -141,6 +141,20 @@ def prepare(plan: CampaignPlan) -> Campaign:
             cause=f"the first is {min(plan.chosen)}", hint="lines have moved, or the layer is another: draw a sample",
         )  # fmt: skip
     return Campaign(plan, len(mutants), drawn, extension, count)
+
+
+def _require_file(plan: CampaignPlan, stems: Sequence[str]) -> None:
+    """Raise VerispecError V-MUT-OP if no source file is named `plan.op`, before minutes are spent on a build."""
+    if plan.op and plan.op not in stems:
+        raise _no_mutants(plan, stems)
+
+
+def _no_mutants(plan: CampaignPlan, stems: Sequence[str]) -> VerispecError:
+    near = difflib.get_close_matches(plan.op, stems, n=3)
+    hint = f"did you mean {', '.join(near)}?" if near else f"source files are {', '.join(sorted(stems))}"
+    return VerispecError(
+        "V-MUT-OP", f"the layer {plan.layer.name} has no mutants of {plan.op!r}", where="--op", hint=hint
+    )
 
 
 def _sampled(mutants: list[Mutant], plan: CampaignPlan) -> list[Mutant]:

@@ -192,6 +192,7 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     tree = folder / digest.hexdigest()[:16]
     listed = tree / "dropped.json"
     if not listed.exists():
+        print(f"building the kernels with {count:,} faults, which takes minutes", file=sys.stderr, flush=True)
         _make(csrc, cmake_lists, tree, files, found, count)
     dropped = set(json.loads(listed.read_text()))
     (extension,) = (tree / "reference").glob("_csrc*.so")
