@@ -110,3 +110,14 @@ def test_new_notes_may_be_left_out_of_the_exit_code() -> None:
     assert compare(run(PASS), run(FAIL), errors_only=True).exit_code == exits.GOOD
     reached = replace(FAIL, reach="every step")
     assert compare(run(PASS), run(reached), errors_only=True).exit_code == exits.BAD
+
+
+def test_two_runs_of_one_engine_are_told_apart_by_their_start() -> None:
+    older = replace(run(PASS), header={**HEADER, "started": "2026-11-29T02:30:11+00:00"})
+    newer = replace(run(FAIL), header={**HEADER, "started": "2026-11-30T02:31:12+00:00"})
+    found = compare(older, newer)
+    base, head, *_ = text_lines(found, 200)
+    assert (base[-25:], head[-25:]) == (", started 2026-11-29 02:30"[-25:], ", started 2026-11-30 02:31"[-25:])
+    assert "started 2026-11-29 02:30` to `" in "\n".join(markdown_lines(found))
+    other = replace(newer, header={**newer.header, "engine": {**HEADER["engine"], "version": "2"}})
+    assert "started" not in "\n".join(text_lines(compare(older, other)))

@@ -135,8 +135,9 @@ def _alike(old: Record, new: Record) -> bool:
 
 def text_lines(diff: RunDiff, width: int = COLUMNS) -> Iterator[str]:
     """Yield the difference as people read it on a terminal of `width` columns."""
-    yield from wrapped(f"base  {title(diff.base.header)}", width, rest=6)
-    yield from wrapped(f"head  {title(diff.head.header)}", width, rest=6)
+    base, head = _titles(diff)
+    yield from wrapped(f"base  {base}", width, rest=6)
+    yield from wrapped(f"head  {head}", width, rest=6)
     yield ""
     for name, meaning in CLASSES.items():
         yield f"  {len(getattr(diff, name)):6,} {name:8} {meaning}"
@@ -155,11 +156,25 @@ def text_lines(diff: RunDiff, width: int = COLUMNS) -> Iterator[str]:
             yield from wrapped(named, width, first=2, rest=6)
 
 
+def _titles(diff: RunDiff) -> tuple[str, str]:
+    """Return the engines of both runs; the day and minute too where the same engine ran twice."""
+    base, head = (title(run.header) for run in (diff.base, diff.head))
+    if base != head:
+        return base, head
+    base_start, head_start = (str(run.header.get("started", "")) for run in (diff.base, diff.head))
+    return f"{base}, started {minute(base_start)}", f"{head}, started {minute(head_start)}"
+
+
+def minute(started: str) -> str:
+    """Return day and minute of a time in ISO format, as people read it."""
+    return started[:16].replace("T", " ")
+
+
 def markdown_lines(diff: RunDiff) -> Iterator[str]:
     """Yield the difference as Markdown for the summary of a CI job."""
     yield f"### verispec: {plural(len(diff.new), 'new failing case')}, {len(diff.fixed):,} fixed"
     yield ""
-    yield f"`{title(diff.base.header)}` to `{title(diff.head.header)}`"
+    yield " to ".join(f"`{each}`" for each in _titles(diff))
     yield ""
     yield "| cases | class | meaning |"
     yield "| ---: | --- | --- |"
