@@ -87,6 +87,15 @@ def test_each_mistake_has_its_own_code(name: str, code: str) -> None:
     assert code_of(name) == code
 
 
+@pytest.mark.parametrize(
+    ("name", "is_address"), [("localhost:8911", True), ("localhost:8911/v1", True), ("no_such_module:Engine", False)]
+)
+def test_a_host_and_port_is_answered_with_its_address(name: str, is_address: bool) -> None:
+    with pytest.raises(VerispecError, match="V-ENG-MODULE") as caught:
+        resolve(name)
+    assert (f"http://{name}" in caught.value.diagnostic.hint) == is_address
+
+
 def test_a_tree_without_speculative_decoding_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / "setup.py").write_text("")
     assert code_of(f"vllm@{tmp_path}") == "V-ENG-NO-SPEC-DECODE"

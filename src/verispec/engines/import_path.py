@@ -97,12 +97,15 @@ def _find(plain: str, name: str) -> object:
         frames = traceback.extract_tb(failure.__traceback__)
         own = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
         place = f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
+        hint = "an engine is 'module:attr' of something importable from here; run 'verispec engines' for the others"
+        if attr.partition("/")[0].isdecimal():  # no attribute is a number, and ports are
+            hint = f"a server is an engine by its address: http://{name}"
         raise VerispecError(
             "V-ENG-MODULE",
             f"cannot import the module {module_name!r}",
             where=f"--engine {name}",
             cause=f"{type(failure).__name__}: {failure}{place}",
-            hint="an engine is 'module:attr' of something importable from here; run 'verispec engines' for the others",
+            hint=hint,
         ) from failure
     for part in attr.split("."):
         if not hasattr(found, part):
