@@ -128,6 +128,14 @@ def test_a_name_without_an_identifier_is_rejected(name: str) -> None:
         identifier(name)
 
 
+def test_an_op_of_verispecs_own_is_not_written_again(tmp_path: Path, verispec: Run) -> None:
+    """Its suite could not be collected: there is one contract per name."""
+    done = verispec("new", "op", "expand batch to tokens", folder=tmp_path)
+    assert done.returncode == exits.USAGE
+    assert "V-NEW-NAME NAME: verispec has an op 'expand_batch_to_tokens'" in " ".join(done.stderr.split())
+    assert not (tmp_path / "my_suite").exists()
+
+
 @pytest.mark.parametrize("name", [*contracts.names(), "x", "a_b_c_d"])
 def test_clause_letters_are_new(name: str) -> None:
     prefix = clause_prefix(name)

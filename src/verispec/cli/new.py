@@ -80,6 +80,13 @@ def engine(name: Name, folder: Folder = Path(), as_json: Json = False) -> None:
 def op(name: Name, folder: SuiteFolder = Path("my_suite"), as_json: Json = False) -> None:
     """Write the contract, the oracle and the suite of an op in one file."""
     module = identifier(name)
+    if module in contracts.names():
+        raise VerispecError(
+            "V-NEW-NAME",
+            f"verispec has an op {module!r}, with its contract and suite",
+            where="NAME",
+            hint=f"choose another name, or test that op: verispec explain {module}",
+        )
     require_suite(folder)
     written = write(
         folder, {f"test_{module}.py": "op.py"}, name=module, folder=str(folder), prefix=clause_prefix(module)
