@@ -60,7 +60,7 @@ def without_remark(message: str) -> tuple[str, str]:
 
 
 class RemoteFault(Exception):
-    """Raised for what another process or machine did or said; its words tell nothing of this process."""
+    """Raised for a fault of another process or machine, whose words tell nothing of this process."""
 
 
 class VerispecError(Exception):

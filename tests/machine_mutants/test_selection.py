@@ -1,4 +1,4 @@
-"""What `verispec mutants --op` names is looked up before minutes are spent on a build."""
+"""`verispec mutants --op` looks its name up before minutes are spent on a build."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The history as Parquet files: one row per case per run.
 
-A run is identified by its header, so adding the same folder each night adds its new runs only, and the results that a
-run has gained since, by ``--resume``. DuckDB reads the
-results files itself: a million cases take seconds, and a line that was cut off by a kill is left out.
+A run is identified by its header, so adding the same folder each night adds its new runs only. A run that ``--resume``
+completed since then adds the results that it has gained. DuckDB reads the results files itself: a million cases take
+seconds, and a line that was cut off by a kill is left out.
 """
 
 from __future__ import annotations

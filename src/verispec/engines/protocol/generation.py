@@ -74,7 +74,7 @@ class LoadOptions:
     """Options of a generator, as keywords of `Engine.load(target, **options)`.
 
     Args:
-        method: one of `METHODS`.
+        method: none, ngram, suffix, draft_model, eagle3 or mtp (`METHODS`).
         draft: folder of the draft model, of the Eagle3 head or of the checkpoint with the MTP layer; for those methods
             only.
         num_speculative_tokens: K, drafts per step, at least 1; "auto" chooses 0 to 8 for each request and step.
@@ -90,20 +90,20 @@ class LoadOptions:
         suffix_decoding_max_spec_factor: maximum number of drafts per matched token.
         suffix_decoding_min_token_prob: least estimated probability of a draft and all before it.
         parallel_drafting: True if a model trained for it drafts all K tokens in one pass, with mask tokens.
-        draft_sample_method: one of `DRAFT_SAMPLE_METHODS`.
-        rejection_sample_method: one of `REJECTION_SAMPLE_METHODS`.
+        draft_sample_method: probabilistic or greedy (`DRAFT_SAMPLE_METHODS`).
+        rejection_sample_method: standard, synthetic or block (`REJECTION_SAMPLE_METHODS`).
         synthetic_acceptance_rates: K unconditional rates of the synthetic method: the probability that a draft and
             all before it are accepted. They never rise from one draft to the next.
         synthetic_acceptance_length: alternative to rates: the mean number of tokens per verification, from 1 to K + 1.
         async_scheduling: True schedules a step before the tokens of the step before are known.
-        sampler: one of `SAMPLERS`.
-        dtype: one of `DTYPES`.
+        sampler: flat or request_state (`SAMPLERS`).
+        dtype: float64, float32, bfloat16 or float16 (`DTYPES`).
         max_model_len: maximum tokens per sequence, prompt included; 0 is the model's own limit.
         max_num_seqs: maximum requests per batch.
         max_num_batched_tokens: maximum tokens per target forward pass; longer prompts are prefilled in chunks.
         block_size: tokens per KV block.
         num_blocks: KV blocks; 0 is enough for `max_num_seqs` sequences of `max_model_len`. Fewer cause preemption.
-        logprobs_mode: one of `LOGPROBS_MODES`.
+        logprobs_mode: raw or processed (`LOGPROBS_MODES`).
         seed: seed of requests without a seed.
         tensor_parallel_size: ranks that share the target's weights, each a process or device.
         lora_adapters: folders of LoRA adapters of the target, in PEFT's layout; each request may name one.
@@ -425,9 +425,9 @@ class Generator(Protocol):
 
         Args:
             requests: any number of requests; the engine batches as many as fit.
-            on_emit: function called as ``on_emit(index, tokens, kinds)``, with a request's index, its new tokens and
-                their `TokenKind` (empty where not known), as early as the engine can, at the latest at the end; None
-                for no calls.
+            on_emit: function called as ``on_emit(index, tokens, kinds)``: a request's index, its new tokens, and their
+                `TokenKind` (empty where not known). It is called as early as the engine can, at the latest at the end;
+                None for no calls.
 
         Returns:
             Results in the order of the requests.

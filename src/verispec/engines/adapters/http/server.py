@@ -30,7 +30,7 @@ SHOWN = 200
 _BUSY = "the server is busy or broken: try again, or look into its log"
 _OTHER_PAGE = "correct host and port, or name the model if the server does not list it: ?model=NAME"
 _HINTS = {429: _BUSY, **dict.fromkeys(range(500, 600), _BUSY)}
-"""What to do by the status of the list of models."""
+"""Hints by the status of the list of models."""
 IN_FLIGHT = 32
 """Requests that are sent at the same time."""
 FIRST = GenerationRequest((11, 12, 13), max_tokens=1)
