@@ -13,6 +13,7 @@ from verispec.engines.adapters.http.client import ServerFault
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult
 from verispec.judge import DeviceLost, Inconclusive, Kind, Mismatch, lost_device
 from verispec.judge._failure import call_engine
+from verispec.run.outcome import decisive, result_of
 from verispec.suites.e2e._guard import GuardedGenerator, GuardedServer
 
 
@@ -158,3 +159,4 @@ def test_the_cuda_error_that_a_server_quotes_breaks_no_context_here() -> None:
 
     assert isinstance(verdict, Mismatch)
     assert "the server answers 500 cause: CUDA error: out of memory" in verdict.failure.message
+    assert result_of(decisive(verdict))["outcome"] == "fail", "whoever asks again"

@@ -127,7 +127,7 @@ def lost_device(error: BaseException) -> DeviceLost | None:
     """
     if isinstance(error, DeviceLost):
         return error
-    if isinstance(error, RemoteFault):
+    if isinstance(error, RemoteFault) or isinstance(error.__cause__, RemoteFault):  # a Mismatch that it caused
         return None
     text = describe_exception(error)
     return DeviceLost(text.partition("\n")[0]) if "CUDA error" in text or "Error [CUDA]" in text else None
