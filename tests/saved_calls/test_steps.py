@@ -71,6 +71,18 @@ def test_a_step_that_is_right_is_not_accused() -> None:
     assert steps.smallest(sampler, batch([0.8, 0.8, 0.8]), 30) is None
 
 
+def test_a_fault_by_chance_is_looked_for_again() -> None:
+    """A greedy request that is sampled emits the right token now and then."""
+    calls = iter([True, False] * 1000)
+
+    def lucky(given: SamplerBatch) -> list[list[int]]:
+        drafts = [list(ids) for ids in given.draft_token_ids]
+        heat = torch.zeros(len(drafts)) if next(calls) else given.temperature
+        return verify(given.logits, drafts, heat)
+
+    assert steps.smallest(SamplerUnderTest(lucky), batch([0.8, 0.0, 0.8]), 30) is not None
+
+
 def test_an_exception_stays_the_same_exception() -> None:
     def raising(given: SamplerBatch) -> list[list[int]]:
         if len(given.draft_token_ids) < 2:

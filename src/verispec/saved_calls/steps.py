@@ -103,7 +103,7 @@ def smallest(sampler: SamplerUnderTest, batch: SamplerBatch, seconds: float) -> 
         batch: batch of the last call of a failing case.
         seconds: time after which the smallest step so far is returned.
     """
-    first = wrong_in(sampler, batch)
+    first = _wrong_again(sampler, batch)
     if first is None:
         return None
     deadline, found = time.monotonic() + seconds, True
@@ -115,8 +115,13 @@ def smallest(sampler: SamplerUnderTest, batch: SamplerBatch, seconds: float) -> 
             if _fails(sampler, candidate, first):
                 batch, found = candidate, True
                 break
-    last = wrong_in(sampler, batch)
+    last = _wrong_again(sampler, batch)
     return (batch, last) if last else None
+
+
+def _wrong_again(sampler: SamplerUnderTest, batch: SamplerBatch) -> Wrong | None:
+    """Return the fault of a step that has failed: a fault that depends on random numbers may need more than one run."""
+    return next((wrong for _ in range(REPEATS) if (wrong := wrong_in(sampler, batch))), None)
 
 
 def _fails(sampler: SamplerUnderTest, batch: SamplerBatch, like: Wrong) -> bool:
