@@ -274,3 +274,182 @@ def test_a_converted_output_that_is_copied_back(judged, after, errors):
     body = f"    wide = out.to(torch.int64)\n    torch.ops.tools.fill(wide)\n    {after}\n"
     source = f"import torch\ndef run(out):\n{body}"
     assert len(judged("SIG401", {**LOST, "pkg/run.py": source})) == errors
+
+
+TWO_LAUNCHES = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def small(x, n, BLOCK: tl.constexpr): ...
+
+@triton.jit
+def large(x, n, parts, BLOCK: tl.constexpr): ...
+
+@triton.jit
+def wide(x, n, BLOCK: tl.constexpr): ...
+
+def run(x, n, grid, fused):
+{body}
+"""
+LEAVES = {
+    "return": """
+    if fused:
+        if n > 4:
+            kernel = wide
+        else:
+            kernel = small
+        kernel[grid](x, n, BLOCK=4)
+        return
+    kernel = large
+    kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "raise": """
+    kernel = small
+    if fused:
+        kernel[grid](x, n, BLOCK=4)
+        raise ValueError
+    kernel = large
+    kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "continue": """
+    for part in range(n):
+        if part:
+            kernel = small
+            kernel[grid](x, n, BLOCK=4)
+            continue
+        kernel = large
+        kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "overwritten": """
+    kernel = small
+    kernel[grid](x, n, BLOCK=4)
+    kernel = large
+    if n:
+        kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "both branches": """
+    kernel = small
+    kernel[grid](x, n, BLOCK=4)
+    if fused:
+        kernel = large
+    else:
+        kernel = large
+    with guard():
+        kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "other branch": """
+    if fused:
+        kernel = small
+        kernel[grid](x, n, BLOCK=4)
+    else:
+        kernel = large
+        kernel[grid](x, n, 2, BLOCK=4)
+""",
+}
+STAYS = {
+    "no return": """
+    if fused:
+        kernel = small
+    else:
+        kernel = large
+    kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "loop": """
+    kernel = large
+    for part in range(n):
+        kernel[grid](x, n, 2, BLOCK=4)
+        kernel = small
+""",
+    "one branch": """
+    kernel = small
+    if fused:
+        kernel = large
+    kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "break": """
+    for part in range(n):
+        kernel = large
+        if fused:
+            kernel = small
+            break
+    kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "caught": """
+    try:
+        kernel = small
+        raise ValueError
+    except ValueError:
+        pass
+    kernel[grid](x, n, 2, BLOCK=4)
+    kernel = large
+""",
+    "try": """
+    kernel = large
+    try:
+        kernel = small
+        return check()
+    except ValueError:
+        kernel[grid](x, n, 2, BLOCK=4)
+""",
+    "closure": """
+    kernel = large
+    def later():
+        kernel[grid](x, n, 2, BLOCK=4)
+    later()
+    kernel = small
+    later()
+""",
+}
+
+
+@pytest.mark.parametrize("body", LEAVES.values(), ids=LEAVES)
+def test_a_variable_has_only_what_reaches_the_launch(judged, body):
+    assert found(judged, {"pkg/k.py": TWO_LAUNCHES.format(body=body)}) == []
+
+
+@pytest.mark.parametrize("body", STAYS.values(), ids=STAYS)
+def test_a_variable_has_all_that_reaches_the_launch(judged, body):
+    (finding,) = found(judged, {"pkg/k.py": TWO_LAUNCHES.format(body=body)})
+    assert (finding.rule, finding.level, finding.symbol) == ("SIG103", Level.ERROR, "pkg.k.small")
+
+
+IN_CLASS = """
+import triton
+import triton.language as tl
+
+class Communicator:
+    @triton.jit
+    def copy(out, source, n, BLOCK: tl.constexpr): ...
+
+    def run(self, out, source, grid):
+        self.copy[grid](out=out, source=source, n=4, BLOCK=8{more})
+        Communicator.copy[grid](out, source, 4, BLOCK=8{more})
+"""
+
+
+def test_a_kernel_in_a_class_gets_no_instance(judged):
+    assert found(judged, {"pkg/k.py": IN_CLASS.format(more="")}) == []
+    findings = found(judged, {"pkg/k.py": IN_CLASS.format(more=", EXTRA=1")})
+    assert {finding.rule for finding in findings} == {"SIG101"}
+    missing = IN_CLASS.format(more="").replace("out=out, ", "")
+    assert [finding.rule for finding in found(judged, {"pkg/k.py": missing})] == ["SIG102"]
+
+
+ANY_META = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def k(x, n, {params}): ...
+
+def run(x, n):
+    sizes = {{"BLOCK": 4}}
+    grid = lambda meta: (n // meta["BLOCK"],)
+    k[grid](x, n, **sizes)
+"""
+
+
+@pytest.mark.parametrize(("params", "rules"), [("**meta", []), ("BLOCK_N: tl.constexpr = 4", ["SIG106"])])
+def test_the_grid_of_a_kernel_that_takes_any_keyword(judged, params, rules):
+    assert [f.rule for f in found(judged, {"pkg/k.py": ANY_META.format(params=params)}, rules=("SIG106",))] == rules

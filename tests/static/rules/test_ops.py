@@ -199,3 +199,20 @@ def test_a_macro_stands_for_the_namespace_of_several_calls(judged, namespace, ex
     """Two of its ops must be called there: one name alone may be that of another library's op."""
     python = CALLER.replace("torch.ops._C.other(value)", f"torch.ops.{namespace}.other(value)")
     assert len(judged("SIG302", sources(call="output", python=python))) == expected
+
+
+@pytest.mark.parametrize(
+    ("callee", "count"),
+    [
+        ("expand", 1),
+        ("expand.default", 1),
+        ("expand.out", 1),
+        ("expand.default._schema.is_backward_compatible_with", 0),
+        ("expand._schema.is_backward_compatible_with", 0),
+        ("expand.overloads", 0),
+        ("expand.default.redispatch", 0),
+    ],
+)
+def test_only_an_op_or_its_overload_is_called(judged, callee, count):
+    python = CALLER.replace("torch.ops._C.expand(", f"torch.ops._C.{callee}(")
+    assert len(judged("SIG302", sources(call="output", python=python))) == count

@@ -69,11 +69,16 @@ class Ops:
     by_name: dict[str, list[Op]] = field(default_factory=lambda: defaultdict(list))
 
     def called(self, text: str) -> tuple[Op, ...]:
-        """Return the ops that a `text` ``torch.ops.ns.name`` (``.default`` allowed) may be."""
+        """Return the ops that a `text` ``torch.ops.ns.name`` (with an overload such as ``.default``) may be."""
         parts = text.lstrip("$").split(".")
-        if len(parts) < 4 or parts[:2] != ["torch", "ops"]:
+        if len(parts) not in (4, 5) or parts[:2] != ["torch", "ops"] or _is_about_op(*parts[4:]):
             return ()
         return tuple(op for op in self.by_name.get(parts[3], ()) if parts[2] in op.namespaces)
+
+
+def _is_about_op(attribute: str = "") -> bool:
+    """Return True if `attribute` of an op is one that every op has, and no overload."""
+    return attribute.startswith("_") or attribute in {"overloads", "redispatch", "decompose", "py_impl"}
 
 
 def collect(index: Index) -> Ops:

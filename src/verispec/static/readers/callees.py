@@ -86,7 +86,7 @@ def _kernels(node: ast.expr, scope: Scope) -> tuple[tuple[str, ...], bool]:
     """Return the references that an expression may be, and whether one of several is chosen."""
     text = dotted(node)
     if text:
-        references = scope.resolve(text)
+        references = scope.read(node)
         return references or _made(text, scope), text in scope.chosen
     if isinstance(node, ast.NamedExpr):
         return _kernels(node.value, scope)

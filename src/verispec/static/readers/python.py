@@ -265,6 +265,9 @@ class _Reader:
         scope, nodes = function_scope(node, name, parent, owner)
         decorators = tuple(self._decorator(decorator, parent) for decorator in node.decorator_list)
         jit, given, opaque = kernels.decorated(node, self._absolute, self.tree)
+        if jit and scope.instance:
+            # A kernel is no function: an instance that it is read off is not its first argument.
+            scope.names[scope.instance], scope.instance = None, ""
         params = functions.params_of(node, drop_first=bool(scope.instance and owner))
         names = {param.name for param in params}
         function = Function(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from verispec.static.readers.expressions import dotted, imported, mapping_of, module_named
+from verispec.static.readers.reaching import kept
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -41,9 +43,10 @@ class Nodes:
     others; attributes only where they are read off a name (``a.b``, in ``a.b.c`` too).
     """
 
-    __slots__ = ("_dicts", "_groups", "_stored", "attributes", "functions", "imports", "loads", "stores")
+    __slots__ = ("_dicts", "_groups", "_stored", "attributes", "body", "functions", "imports", "loads", "stores")
 
     def __init__(self, statements: list[ast.stmt]) -> None:
+        self.body = statements
         self.loads: set[str] = set()
         self.stores: list[ast.Name] = []
         self.attributes: list[tuple[str, ast.Attribute]] = []
@@ -182,6 +185,19 @@ class Scope:
                 return tuple(f"{reference}{dot}{rest}" for reference in references)
             scope = scope.parent
         return (f"${text}",)
+
+    def read(self, node: ast.expr) -> tuple[str, ...]:
+        """Return the references that `node`, a dotted name in this function, may be where it stands."""
+        text = dotted(node)
+        references = self.resolve(text)
+        head, dot, rest = text.partition(".")
+        if len(references) < 2 or self.nodes is None or head not in self.names:
+            return references
+        values = {
+            definition: tuple(f"{reference}{dot}{rest}" for reference in found)
+            for definition, found in _definitions(self, self.nodes, head)
+        }
+        return kept(self.nodes.body, node, values, references)
 
     def choices(self, node: ast.AST) -> tuple[str, ...]:
         """Return the references that ``TABLE[key]`` or ``TABLE.get(key)`` may be; empty if `node` is anything else."""
@@ -393,6 +409,31 @@ def _spoil(scope: Scope, target: ast.AST) -> None:
             scope.bind(node.id, "")
 
 
+def _given(scope: Scope, value: ast.expr) -> Iterator[tuple[bool, tuple[str, ...]]]:
+    """Yield the references that each choice of an assigned `value` is, and True for entries of a table."""
+    for choice in [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]:
+        entries = scope.choices(choice)
+        yield bool(entries), entries or scope.resolve(dotted(choice))
+
+
+def _definitions(scope: Scope, nodes: Nodes, name: str) -> Iterator[tuple[ast.stmt, list[str]]]:
+    """Yield the statements that give `name` a value that is followed, and the references that it has there."""
+    for statement in nodes.imports:
+        found = [target for bound, target in imported(statement) if bound == name]
+        if found:
+            yield statement, found
+    for loop in nodes.of(ast.For):
+        if dotted(loop.target) == name:
+            yield loop, _elements(scope, loop)
+    assigned: list[ast.Assign | ast.AnnAssign] = [*nodes.of(ast.Assign), *nodes.of(ast.AnnAssign)]
+    for assignment in assigned:
+        targets = assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]
+        value = assignment.value
+        if value is not None and name in map(dotted, targets):
+            module = module_named(value)
+            yield assignment, [module] if module else [r for _, found in _given(scope, value) for r in found]
+
+
 def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
     if isinstance(target, ast.Subscript):
         owner = dotted(target.value)
@@ -417,12 +458,9 @@ def _bind_target(scope: Scope, target: ast.expr, value: ast.expr) -> None:
     if module:
         scope.bind(target.id, module)
         return
-    choices = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-    for choice in choices:
-        entries = scope.choices(choice)
+    for entries, references in _given(scope, value):
         if entries:
             scope.chosen.add(target.id)
-        references = entries or scope.resolve(dotted(choice))
         for reference in references:
             scope.bind(target.id, reference)
         if not references:

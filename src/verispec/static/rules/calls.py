@@ -76,6 +76,8 @@ def _grid(links: Links, launch: Launch) -> Iterator[_Disagreement]:
     functions = launch.kernel.functions
     if not launch.call.meta or any(function.opaque for function in functions):
         return
+    if any(param.kind == "**" for function in functions for param in function.params):
+        return
     taken = {param.name for function in functions for param in function.params}
     names = tuple(name for name in launch.call.meta if name not in taken and name not in LAUNCH_OPTIONS)
     if names:
