@@ -15,6 +15,7 @@ from verispec.static.changes import new_since
 from verispec.static.exclusion import without
 from verispec.static.folding import fold
 from verispec.static.placement import changed_paths, place
+from verispec.static.since import outdated_uses
 from verispec.static.sources import facts_file, open_tree, types_folder
 from verispec.static.typecheck import new_faults
 
@@ -61,7 +62,7 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
     accepted = read_baseline(request.baseline) if request.baseline is not None else None
     opened = _open(request, progress)
     report, before = _reports(request, opened, progress)
-    findings = report.findings if before is None else new_since(report, before)
+    findings = report.findings if before is None else new_since(report, before) + _outdated(request, opened)
     fresh = {finding.fingerprint for finding in findings}
     known = [finding for finding in report.findings if finding.fingerprint not in fresh]
     if request.types:
@@ -128,6 +129,12 @@ def _reports(request: Request, opened: _Opened, progress: Progress | None) -> tu
         )
     parse = before.participants if before is not None else frozenset()
     return check_tree(opened.tree, core=opened.host, rules=rules, cache=facts, progress=progress, parse=parse), before
+
+
+def _outdated(request: Request, opened: _Opened) -> tuple[Finding, ...]:
+    return outdated_uses(
+        opened.tree, opened.older or opened.tree, opened.host, opened.older_host or opened.host, request.rules
+    )
 
 
 def _type_faults(request: Request, opened: _Opened) -> tuple[Finding, ...]:

@@ -23,6 +23,7 @@ from verispec.static.linking.substitutions import called_names, plugin_class_pat
 from verispec.static.linking.versions import host_version
 from verispec.static.patches import PatchPoint, patch_points
 from verispec.static.readers.pool import read_all, relevant
+from verispec.static.rules.since import SINCE_RULES
 from verispec.static.rules.types import TYPE_RULES
 from verispec.static.tables import Entry, entries, launched
 from verispec.static.tree import SourceFile, Tree, is_test
@@ -135,8 +136,8 @@ def _check(
     own = sources[0].facts
     with store.saved_meanwhile():
         reported = _apply(chosen, links, own, tell)
-    # Rules of the type checker see two trees, and are applied elsewhere.
-    applied = {rule.id for rule in chosen if rule.id not in TYPE_RULES}
+    # Rules that see two trees are applied elsewhere.
+    applied = {rule.id for rule in chosen if rule.id not in TYPE_RULES | SINCE_RULES}
     summaries = {path: facts for source in reversed(sources) for path, facts in source.facts.items()}
     # A file that was not parsed may hold the other side of what a comment silences.
     known = not any(facts.problem for facts in summaries.values())

@@ -356,6 +356,19 @@ def test_keyword_that_is_no_option(judged, option):
     assert finding.level is Level.ERROR
 
 
+HELPER = """
+@triton.jit
+def store(pipeline, row): ...
+"""
+
+
+@pytest.mark.parametrize(("launched", "count"), [("", 0), ("store[(1,)](pipeline=1, row=2)", 1)])
+def test_a_parameter_of_a_function_that_kernels_call_may_be_an_option(judged, launched, count):
+    """Only what a launch can pass to another kernel may be meant for that one."""
+    source = kernel("out, draft, limit, FLAG=True, pipeline='cpasync'")["engine/sampler.py"] + HELPER + launched
+    assert len(judged("SIG101", {"engine/sampler.py": source})) == count
+
+
 EXCHANGE = """
 import triton
 import triton.language as tl

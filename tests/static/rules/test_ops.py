@@ -216,3 +216,35 @@ def test_a_macro_stands_for_the_namespace_of_several_calls(judged, namespace, ex
 def test_only_an_op_or_its_overload_is_called(judged, callee, count):
     python = CALLER.replace("torch.ops._C.expand(", f"torch.ops._C.{callee}(")
     assert len(judged("SIG302", sources(call="output", python=python))) == count
+
+
+IMPLS = """
+at::Tensor norm(const at::Tensor& x, double eps) {{ return x; }}
+at::Tensor norm_meta(const at::Tensor& x{meta}) {{ return x; }}
+
+TORCH_LIBRARY(tools, ops) {{
+  ops.def("norm(Tensor x, float eps) -> Tensor");
+  ops.impl("norm", torch::kCUDA, &norm);
+}}
+TORCH_LIBRARY_IMPL(tools, Meta, ops) {{
+  ops.impl("norm", &norm_meta);
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("meta", "level"),
+    [(", double eps", None), ("", Level.ERROR), (", double eps, bool b", Level.ERROR), (", bool b", Level.WARNING)],
+)
+def test_every_function_of_an_op_against_its_schema(judged, meta, level):
+    findings = judged("SIG301", {"csrc/bindings.cpp": IMPLS.format(meta=meta)})
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    # The function may be for an op of the same name in another library.
+    other = 'TORCH_LIBRARY(more, m) { m.def("norm(Tensor x) -> Tensor"); }'
+    findings = judged("SIG301", {"csrc/bindings.cpp": IMPLS.format(meta=""), "csrc/more.cpp": other})
+    assert findings == ()
+
+
+def test_a_definition_of_that_name_that_agrees(judged):
+    another = "at::Tensor norm_meta(const at::Tensor& x, double eps) { return x; }"
+    assert judged("SIG301", {"csrc/bindings.cpp": IMPLS.format(meta=""), "csrc/other.cpp": another}) == ()

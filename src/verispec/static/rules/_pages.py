@@ -126,6 +126,35 @@ EXAMPLES: Final = {
             def propose(self, ids): ...                       # a change added spec to the base only""",
     "SIG603": """
         config.speculative.num_tokens                         # a change renamed the field""",
+    "SIG701": """
+        def verify(logits):                                   # --since: returned sampled, counts
+            return sampled, counts, mask
+
+        sampled, counts = verify(logits)                      # ValueError: too many values to unpack""",
+    "SIG702": """
+        class NgramInput:
+            def depth(self): return self.width                # --since: was a property
+
+        size = verify_input.depth - 1                         # TypeError: a method minus 1""",
+    "SIG703": """
+        async def take_drafts(self): ...                      # --since: was def take_drafts
+
+        tokens = handler.take_drafts().ids                    # AttributeError: a coroutine has no ids""",
+    "SIG704": """
+        class Speculator:
+            def on_draft_begin(self, n): ...                  # --since: was on_decode_begin
+
+        class MTP(Speculator):
+            def on_decode_begin(self, n): self.skip(True)     # nobody calls it any more""",
+    "SIG705": """
+        def verify(logits, use_block=False): ...              # --since: was block_verification
+
+        fn = partial(verify, block_verification=True)         # TypeError when fn is called""",
+    "SIG706": """
+        class Sampler:
+            def __init__(self, rates):                        # --since: the lines were exchanged
+                warm_up(self.synthetic)                       # AttributeError
+                self.synthetic = rates is not None""",
 }
 """Description of each rule's findings, without arguments that do not matter."""
 
@@ -161,5 +190,11 @@ REPAIRS: Final = {
     "SIG601": "Bring the call and the signature to the same parameters.",
     "SIG602": "Give the override the parameters of the base's method.",
     "SIG603": "Use the present name, or restore the old one.",
+    "SIG701": "Unpack as many values as the function returns, or return what its callers unpack.",
+    "SIG702": "Change the uses of the member together with it.",
+    "SIG703": "Await the call, or keep the function synchronous.",
+    "SIG704": "Rename the override together with the method of its base.",
+    "SIG705": "Rename the keyword in the call too, or take it again.",
+    "SIG706": "Set the attribute above the line that reads it.",
 }
 """Repair of a finding, by rule."""

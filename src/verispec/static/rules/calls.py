@@ -175,7 +175,9 @@ def _may_be_option(links: Links, name: str, call: Call, function: Function) -> b
 
 
 def _kernel_parameters(links: Links) -> set[str]:
-    return {p.name for kernel in links.kernels.values() for function in kernel.functions for p in function.params}
+    """Return the parameters of kernels that host code launches; what a kernel calls gets no keyword of a launch."""
+    launched = [*(launch.kernel for launch in links.launches), *(d.kernel for d in links.dispatchers.values())]
+    return {p.name for kernel in launched for function in kernel.functions for p in function.params}
 
 
 def _foreign_keywords(links: Links) -> dict[str, set[str]]:

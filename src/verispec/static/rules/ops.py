@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from verispec.static import rendering
 from verispec.static.facts import CPP, Conversion, CppFunction, SchemaArg
@@ -49,6 +51,40 @@ def _schema_and_function(links: Links) -> Iterator[Finding]:
                 "bring the schema and the function to the same parameters",
                 fingerprint("SIG301", op.schema.name, rendering.schema(op.schema), _render(function)),
                 level_if_new=level,
+            )
+
+
+def _schema_and_each_function(links: Links) -> Iterator[Finding]:
+    """Yield the functions that are bound to an op beside one that agrees: for another device, or for shapes alone."""
+    definitions: dict[str, list[tuple[str, CppFunction]]] = defaultdict(list)
+    for path, facts in links.index.cpp.items():
+        for function in facts.functions:
+            definitions[function.name].append((path, function))
+    for path, facts in links.index.cpp.items():
+        for impl in facts.impls:
+            # An op of the same name in another library may be meant.
+            ops = links.shared(_ops).by_name.get(impl.name, [])
+            functions = definitions[impl.function]
+            pairs = [(op, where, function) for op in ops for where, function in functions]
+            if not pairs or any(not op.known or agrees(op.schema, function) for op, _, function in pairs):
+                continue
+            if any(not any(agrees(op.schema, function) for _, function in op.functions) for op in ops):
+                continue
+            op, where, function = pairs[0]
+            sides = (
+                Side("binding", Location(path, impl.line), f'impl("{impl.name}", {impl.function})'),
+                Side("schema", op.location, rendering.schema(op.schema)),
+                Side("C++ function", Location(where, function.line), _render(function)),
+            )
+            yield Finding(
+                "SIG301",
+                Level.ERROR if all(len(f.params) != len(o.schema.args) for o, _, f in pairs) else Level.WARNING,
+                f"the schema and {impl.function}, one of the C++ functions bound to it, have other parameters",
+                Location(path, impl.line),
+                impl.name,
+                sides,
+                "bring the schema and the function to the same parameters",
+                fingerprint("SIG301", impl.name, rendering.schema(op.schema), _render(function)),
             )
 
 
@@ -161,7 +197,7 @@ RULES = (
         "not notice at build time; the op fails when it is loaded or first called. Ops that are defined once for a "
         "GPU and once for a CPU, under the same name in different files, drift apart in this way. If a header agrees "
         "and no definition does, the library lacks a symbol when it is loaded; that is an error if a change brings it.",
-        _schema_and_function,
+        lambda links: chain(_schema_and_function(links), _schema_and_each_function(links)),
     ),
     Rule(
         "SIG302",

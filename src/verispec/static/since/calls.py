@@ -1,0 +1,250 @@
+"""Calls that rely on what a function returned, awaited or took before the change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+
+from verispec.static.finding import Finding, Level, Side
+from verispec.static.readers.expressions import dotted
+from verispec.static.readers.scope import FUNCTIONS, FunctionNode
+from verispec.static.since.sources import Alteration, Definition, File, Sources, finding, reaches
+
+_FEW = 3
+"""Keywords that a call must share with a definition before its name alone counts as evidence."""
+
+
+# Lengths of results
+
+
+def results(sources: Sources) -> Iterator[Finding]:
+    """Yield the assignments that unpack as many values as a function returned before the change."""
+    for change in sources.functions():
+        before, now = _length(change.old.node), _length(change.new.node)
+        if before is None or now is None or before == now:
+            continue
+        lengths: set[int | None] | None = None
+        for file, call in sources.calls(change.new.last):
+            wanted = _unpacked(file, call)
+            if wanted is None or wanted == now or not reaches(file, call, change.new):
+                continue
+            if lengths is None:
+                named = sources.named(change.new.last) if change.new.owner else [change.new]
+                lengths = {_length(definition.node) for definition in named}
+            if wanted in lengths or None in lengths:
+                continue
+            sides = (
+                Side("function", change.new.location, f"{change.new.name} returns {now} values"),
+                Side("before", change.old.location, f"returned {before}"),
+            )
+            yield finding(
+                "SIG701",
+                Level.ERROR,
+                f"{change.new.last} returns {now} values, and {wanted} are unpacked here",
+                file,
+                call,
+                sides,
+                f"unpack {now} values here, or return {wanted} at {change.new.location}",
+            )
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of functions, classes and lambdas inside it."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            yield child
+            yield from _own(child)
+
+
+def _length(node: ast.AST) -> int | None:
+    """Return the number of values that a function always returns; None unless each return lists them."""
+    if not isinstance(node, ast.FunctionDef) or any("contextmanager" in ast.unparse(d) for d in node.decorator_list):
+        return None
+    lengths: set[int | None] = set()
+    for result in _returns(node.body):
+        value = result.value
+        listed = isinstance(value, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in value.elts)
+        lengths.add(len(value.elts) if isinstance(value, ast.Tuple) and listed else None)
+    only = next(iter(lengths)) if len(lengths) == 1 else None
+    return None if only is None or any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own(node)) else only
+
+
+def _returns(statements: Sequence[ast.stmt]) -> Iterator[ast.Return]:
+    """Yield the return statements of a function."""
+    for statement in statements:
+        if isinstance(statement, ast.Return):
+            yield statement
+        elif not isinstance(statement, (*FUNCTIONS, ast.ClassDef)):
+            for field in ("body", "orelse", "finalbody"):
+                yield from _returns(getattr(statement, field, ()))
+            for part in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+                yield from _returns(part.body)
+
+
+def _unpacked(file: File, call: ast.Call) -> int | None:
+    """Return the number of names to which the result of `call` is assigned; None if it is not unpacked."""
+    parent = file.parents.get(call)
+    if not isinstance(parent, ast.Assign) or parent.value is not call or len(parent.targets) != 1:
+        return None
+    target = parent.targets[0]
+    if not isinstance(target, (ast.Tuple, ast.List)) or any(isinstance(e, ast.Starred) for e in target.elts):
+        return None
+    return len(target.elts)
+
+
+# Coroutines
+
+
+def asynchronous(sources: Sources) -> Iterator[Finding]:
+    """Yield the calls that use the result of a function that became asynchronous without waiting for it."""
+    for change in sources.functions():
+        if not (isinstance(change.old.node, ast.FunctionDef) and isinstance(change.new.node, ast.AsyncFunctionDef)):
+            continue
+        if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own(change.new.node)):
+            continue
+        plain = change.new.owner and any(
+            not isinstance(definition.node, ast.AsyncFunctionDef) for definition in sources.named(change.new.last)
+        )
+        for file, call in sources.calls(change.new.last):
+            level = _unawaited(file, call)
+            if level is None or plain or not reaches(file, call, change.new):
+                continue
+            yield finding(
+                "SIG703",
+                level,
+                f"{change.new.last} is asynchronous now, and nothing awaits it here",
+                file,
+                call,
+                (Side("function", change.new.location, f"async def {change.new.name}"),),
+                f"await it here, or keep {change.new.name} synchronous at {change.new.location}",
+            )
+
+
+def _unawaited(file: File, call: ast.Call) -> Level | None:
+    """Return the level of a call whose coroutine is used as if it were the result; None if it may be awaited."""
+    parent = file.parents.get(call)
+    if isinstance(parent, ast.Expr) or (isinstance(parent, (ast.Attribute, ast.Subscript)) and parent.value is call):
+        return Level.ERROR
+    if isinstance(parent, (ast.Compare, ast.BinOp, ast.UnaryOp, ast.Starred, ast.For, ast.comprehension)):
+        return Level.ERROR
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], (ast.Tuple, ast.List)):
+        return Level.ERROR
+    # The caller may hand the coroutine on to somebody who awaits it.
+    around = file.around(call, FUNCTIONS)
+    return Level.WARNING if isinstance(parent, ast.Return) and isinstance(around, ast.FunctionDef) else None
+
+
+# Keywords
+
+
+def keywords(sources: Sources) -> Iterator[Finding]:
+    """Yield the partials and the calls of methods by name that pass a keyword that a function took before."""
+    for change in sources.functions():
+        lost = _keywords(change.old.node) - _keywords(change.new.node)
+        if not lost or _takes_any(change.new.node):
+            continue
+        yield from _partials(sources, change, lost)
+        if change.new.owner:
+            yield from _duck_typed(sources, change, lost)
+
+
+def _partials(sources: Sources, change: Alteration, lost: set[str]) -> Iterator[Finding]:
+    for file in sources.mentioning(change.new.last) if not change.new.owner else ():
+        for call in file.uses["partial"]:
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            passed = sorted(lost & {keyword.arg for keyword in call.keywords if keyword.arg})
+            if passed and _is_held(file, call, change.new):
+                yield finding(
+                    "SIG705",
+                    Level.ERROR,
+                    f"the partial passes {', '.join(passed)}, which {change.new.last} no longer takes",
+                    file,
+                    call,
+                    (Side("function", change.new.location, _header(change.new)),),
+                    f"pass a parameter of {change.new.name} at {change.new.location}",
+                )
+
+
+def _is_held(file: File, call: ast.Call, definition: Definition) -> bool:
+    """Return True if the first argument of a partial is the function, or a variable that only it and partials are."""
+    first = call.args[0]
+    name = dotted(first)
+    stand_in = ast.copy_location(ast.Call(first, [], []), call)
+    if name.rpartition(".")[2] == definition.last:
+        return reaches(file, stand_in, definition)
+    around = file.around(call, FUNCTIONS)
+    if not isinstance(first, ast.Name) or around is None:
+        return False
+    block = _block_of(file, call)
+    values = [
+        node.value
+        for node in ast.walk(block if block is not None else around)
+        if isinstance(node, ast.Assign) and name in map(dotted, node.targets) and node.lineno < call.lineno
+    ]
+    return bool(values) and all(
+        dotted(value).rpartition(".")[2] == definition.last
+        and reaches(file, ast.copy_location(ast.Call(value, [], []), value), definition)
+        for value in values
+    )
+
+
+def _block_of(file: File, call: ast.Call) -> ast.AST | None:
+    """Return the innermost statement around `call` that also gives its first argument a value before it."""
+    name = dotted(call.args[0])
+    here = file.parents.get(call)
+    while here is not None and not isinstance(here, FUNCTIONS):
+        bodies = [getattr(here, field, []) for field in ("body", "orelse")]
+        for body in bodies if isinstance(here, (ast.If, ast.For, ast.While, ast.With, ast.Try)) else ():
+            inside = [s for s in body if any(node is call for node in ast.walk(s))]
+            if inside and any(
+                isinstance(s, ast.Assign) and name in map(dotted, s.targets) and s.lineno < inside[0].lineno
+                for s in body
+            ):
+                return ast.Module(body, [])
+        here = file.parents.get(here)
+    return None
+
+
+def _duck_typed(sources: Sources, change: Alteration, lost: set[str]) -> Iterator[Finding]:
+    named: list[Definition] | None = None
+    for file, call in sources.calls(change.new.last):
+        given = {keyword.arg for keyword in call.keywords if keyword.arg}
+        passed = sorted(lost & given)
+        # Enough shared keywords show that the call was made for this signature.
+        if not passed or not given <= _keywords(change.old.node) or not reaches(file, call, change.new):
+            continue
+        if not isinstance(call.func, ast.Attribute) or dotted(call.func.value) in {"self", "cls", "super()"}:
+            continue
+        if named is None:
+            named = [d for d in sources.named(change.new.last) if isinstance(d.node, FUNCTIONS)]
+        others = [d for d in named if _takes_any(d.node) or given <= _keywords(d.node)]
+        if others and (len(given) < _FEW or any(dotted(call.func.value) == other.owner for other in others)):
+            continue
+        sides = [Side("method", change.new.location, _header(change.new))]
+        sides += [Side("another", other.location, _header(other)) for other in others[:1]]
+        what = "which no method of that name takes any more" if not others else f"which {change.new.name} lost"
+        yield finding(
+            "SIG705",
+            Level.WARNING if others else Level.ERROR,
+            f"the call of {change.new.last} passes {', '.join(passed)}, {what}",
+            file,
+            call,
+            tuple(sides),
+            f"give {change.new.name} at {change.new.location} the parameter back, or rename it in the call too",
+        )
+
+
+def _keywords(node: ast.AST) -> set[str]:
+    if not isinstance(node, FUNCTIONS):
+        return set()
+    return {argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)} - {"self", "cls"}
+
+
+def _takes_any(node: ast.AST) -> bool:
+    return isinstance(node, FUNCTIONS) and node.args.kwarg is not None
+
+
+def _header(definition: Definition) -> str:
+    node = definition.node
+    return f"{definition.name}({ast.unparse(node.args)})" if isinstance(node, FunctionNode) else definition.name

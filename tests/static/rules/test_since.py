@@ -1,0 +1,342 @@
+"""SIG701 to SIG706: what a change alters in plain Python, and who still relies on the old form."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from verispec.static import Finding, Level, MemoryTree
+from verispec.static.since import outdated_uses
+
+
+def found(
+    old: dict[str, str],
+    new: dict[str, str],
+    host: dict[str, str] | None = None,
+    host_before: dict[str, str] | None = None,
+) -> list[tuple[str, Level]]:
+    return [(f.rule, f.level) for f in findings(old, new, host, host_before)]
+
+
+def findings(
+    old: dict[str, str],
+    new: dict[str, str],
+    host: dict[str, str] | None = None,
+    host_before: dict[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    def tree(sources: dict[str, str] | None) -> MemoryTree | None:
+        return MemoryTree({path: dedent(text) for path, text in sources.items()}) if sources is not None else None
+
+    own, before = tree({**old, **new}), tree(old)
+    assert own is not None and before is not None
+    return outdated_uses(own, before, tree(host), tree(host_before))
+
+
+ERROR, WARNING = Level.ERROR, Level.WARNING
+
+TWO = """
+def verify(logits):
+    return logits, 1
+"""
+THREE = TWO.replace("logits, 1", "logits, 1, 2")
+USE = """
+from pkg.sampler import verify
+
+def step(logits):
+    {use}
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ("sampled, count = verify(logits)", [("SIG701", ERROR)]),
+        ("sampled, count, mask = verify(logits)", []),
+        ("sampled, *rest = verify(logits)", []),
+        ("result = verify(logits)", []),
+        ("sampled, count = other.verify(logits)", []),
+        ("sampled, count = [verify(logits), 1]", []),
+    ],
+)
+def test_a_result_that_grew(use, expected):
+    old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use=use)}
+    assert found(old, {"pkg/sampler.py": THREE}) == expected
+    assert found(old, {}) == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return (logits, 1, 2) if logits else (logits, 1)",
+        "if logits:\n        return logits, 1\n    return logits, 1, 2",
+        "return result",
+        "yield logits, 1, 2",
+        "return (*logits, 1)",
+        "return logits, 3",
+    ],
+)
+def test_a_result_that_is_not_known(body):
+    old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use="sampled, count = verify(logits)")}
+    assert found(old, {"pkg/sampler.py": f"\ndef verify(logits):\n    {body}\n"}) == []
+
+
+def test_a_function_of_that_name_elsewhere():
+    old = {"pkg/sampler.py": TWO, "pkg/other.py": TWO, "pkg/run.py": USE.format(use="a, b = verify(logits)")}
+    old["pkg/run.py"] = old["pkg/run.py"].replace("pkg.sampler", "pkg.other")
+    assert found(old, {"pkg/sampler.py": THREE}) == []
+
+
+METHODS = """
+class Proposer:
+    def prepare(self, x):
+        return x, 1, 2
+
+class Runner:
+    def step(self, x):
+        a, b, c = self.drafter.prepare(x)
+"""
+
+
+def test_a_method_whose_result_shrank():
+    new = METHODS.replace("x, 1, 2", "x, 1")
+    assert found({"p.py": METHODS}, {"p.py": new}) == [("SIG701", ERROR)]
+    # Another class of the tree, or of the host, still returns three.
+    another = "class Other:\n    def prepare(self, x):\n        return x, 1, 2\n"
+    assert found({"p.py": METHODS, "q.py": another}, {"p.py": new}) == []
+    assert found({"p.py": METHODS}, {"p.py": new}, {"host.py": another}) == []
+    unknown = "class Other:\n    def prepare(self, x):\n        return x\n"
+    assert found({"p.py": METHODS, "q.py": unknown}, {"p.py": new}) == []
+
+
+def test_a_host_whose_result_grew():
+    use = {"plugin.py": USE.format(use="a, b = verify(logits)")}
+    before, host = {"pkg/sampler.py": TWO}, {"pkg/sampler.py": THREE}
+    assert found(use, {}, host, before) == [("SIG701", ERROR)]
+    assert found(use, {}, host) == []
+
+
+PROPERTY = """
+class NgramInput:
+    @property
+    def depth(self):
+        return 3
+
+class EagleInput:
+    @property
+    def depth(self):
+        return 4
+"""
+METHOD = PROPERTY.replace("    @property\n", "", 1)
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ("width = entry.depth - 1", [("SIG702", ERROR)]),
+        ("width = entry.depth() - 1", []),
+        ("width = entry.depth if one else entry.depth()", []),
+        ("width = entry.width", []),
+    ],
+)
+def test_a_property_that_became_a_method(use, expected):
+    old = {"info.py": PROPERTY, "run.py": use}
+    assert found(old, {"info.py": METHOD}) == expected
+
+
+def test_a_method_that_became_a_property():
+    both = PROPERTY.replace("    @property\n", "")
+    old = {"info.py": both, "run.py": "width = entry.depth()"}
+    assert found(old, {"info.py": PROPERTY}) == [("SIG702", ERROR)] * 2
+    assert found(old, {"info.py": METHOD}) == []  # the call may be of the other class
+    assert found({**old, "run.py": "width = entry.depth"}, {"info.py": PROPERTY}) == []
+
+
+HANDLER = """
+class Handler:
+    def take(self):
+        return self.tokens
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ("handler.take().ids", [("SIG703", ERROR)]),
+        ("handler.take()", [("SIG703", ERROR)]),
+        ("a, b = handler.take()", [("SIG703", ERROR)]),
+        ("for token in handler.take(): pass", [("SIG703", ERROR)]),
+        ("return handler.take()", [("SIG703", WARNING)]),
+        ("task = create_task(handler.take())", []),
+        ("task = handler.take()", []),
+    ],
+)
+def test_a_method_that_became_asynchronous(use, expected):
+    old = {"h.py": HANDLER, "run.py": f"def run(handler):\n    {use}\n"}
+    new = {"h.py": HANDLER.replace("def take", "async def take")}
+    assert found(old, new) == expected
+    awaited = use.replace("handler.take()", "(await handler.take())")
+    assert found({**old, "run.py": f"async def run(handler):\n    {awaited}\n"}, new) == []
+    other = {"other.py": HANDLER.replace("Handler", "Other")}
+    assert found({**old, **other}, new) == []
+
+
+BASE = """
+class Speculator:
+    def run(self):
+        self.on_decode_begin(1)
+
+    def on_decode_begin(self, num_reqs): ...
+"""
+CHILD = """
+from base import Speculator
+
+class MTP(Speculator):
+    def on_decode_begin(self, num_reqs):
+        {body}
+"""
+
+
+def test_a_hook_that_its_base_renamed():
+    old = {"base.py": BASE, "mtp.py": CHILD.format(body="self.skip()")}
+    renamed = BASE.replace("on_decode_begin", "on_draft_begin")
+    assert found(old, {"base.py": renamed}) == [("SIG704", ERROR)]
+    assert found({**old, "mtp.py": CHILD.format(body="super().on_decode_begin(num_reqs)")}, {"base.py": renamed}) == [
+        ("SIG704", ERROR)
+    ]
+    child = old["mtp.py"].replace("on_decode_begin", "on_draft_begin")
+    assert found(old, {"base.py": renamed, "mtp.py": child}) == []
+    both = child + "\n    def on_decode_begin(self, num_reqs): ...\n"
+    assert found(old, {"base.py": renamed, "mtp.py": both}) == []
+    # Somebody calls it, it is only gone, or the class is no subclass.
+    assert found({**old, "run.py": "mtp.on_decode_begin(1)"}, {"base.py": renamed}) == []
+    assert found(old, {"base.py": renamed.replace("...", "return 1")}) == []
+    assert found({**old, "mtp.py": old["mtp.py"].replace("(Speculator)", "")}, {"base.py": renamed}) == []
+
+
+def test_a_host_that_renamed_its_hook():
+    renamed = BASE.replace("on_decode_begin", "on_draft_begin")
+    plugin = {"mtp.py": CHILD.format(body="self.skip()")}
+    assert found(plugin, {}, {"base.py": renamed}, {"base.py": BASE}) == [("SIG704", ERROR)]
+
+
+def test_an_override_that_was_renamed():
+    old = {"base.py": BASE, "mtp.py": CHILD.format(body="self.skip()")}
+    renamed = old["mtp.py"].replace("on_decode_begin", "on_decode_begin_npu")
+    assert found(old, {"mtp.py": renamed}) == [("SIG704", ERROR)]
+    assert found({"mtp.py": old["mtp.py"]}, {"mtp.py": renamed}, {"base.py": BASE}) == [("SIG704", ERROR)]
+    assert found({"mtp.py": old["mtp.py"]}, {"mtp.py": renamed}, {"base.py": ""}) == []
+    called = {**old, "run.py": "mtp.on_decode_begin_npu(1)"}
+    assert found(called, {"mtp.py": renamed}) == []
+    assert found({**old, "run.py": "getattr(mtp, 'on_decode_begin_npu')"}, {"mtp.py": renamed}) == []
+    assert found(old, {"mtp.py": CHILD.format(body="pass").replace("on_decode_begin", "on_other")}) == []
+
+
+FUNCTION = """
+def verify(logits, block=False): ...
+def other(logits): ...
+"""
+PARTIAL = """
+from functools import partial
+from pkg.sampler import other, verify
+
+def run(fast):
+    if fast:
+        fn = verify
+        if fast > 1:
+            fn = partial({first}, {keyword}=True)
+    else:
+        fn = other
+    fn(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "keyword", "expected"),
+    [
+        ("verify", "block", [("SIG705", ERROR)]),
+        ("fn", "block", [("SIG705", ERROR)]),
+        ("fn", "use_block", []),
+        ("other", "block", []),
+        ("unknown", "block", []),
+    ],
+)
+def test_a_partial_with_the_old_keyword(first, keyword, expected):
+    old = {"pkg/sampler.py": FUNCTION, "pkg/run.py": PARTIAL.format(first=first, keyword=keyword)}
+    assert found(old, {"pkg/sampler.py": FUNCTION.replace("block", "use_block")}) == expected
+    assert found(old, {"pkg/sampler.py": FUNCTION.replace("block=False", "**more")}) == []
+
+
+NGRAM = """
+class Ngram:
+    def dummy_run(self, tokens, graph=None, reqs=None, is_profile=False): ...
+"""
+EAGLE = NGRAM.replace("Ngram", "Eagle")
+CALL = "self.drafter.dummy_run(4, {}is_profile=True)\n"
+
+
+def test_a_method_that_lost_a_keyword():
+    new = {"ngram.py": NGRAM.replace("is_profile", "profiling")}
+    call = CALL.format("graph=1, reqs=2, ")
+    assert found({"ngram.py": NGRAM, "run.py": call}, new) == [("SIG705", ERROR)]
+    assert found({"ngram.py": NGRAM, "eagle.py": EAGLE, "run.py": call}, new) == [("SIG705", WARNING)]
+    assert found({"ngram.py": NGRAM, "eagle.py": EAGLE, "run.py": CALL.format("")}, new) == []
+    assert found({"ngram.py": NGRAM, "run.py": CALL.format("width=1, ")}, new) == []
+    assert found({"ngram.py": NGRAM, "run.py": call.replace("is_profile", "profiling")}, new) == []
+    assert found({"ngram.py": NGRAM, "run.py": call}, {"ngram.py": NGRAM.replace("is_profile=False", "**more")}) == []
+
+
+INIT = """
+class Sampler(Module):
+    {more}
+    def __init__(self, rates):
+        super().__init__()
+        {lines}
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "more", "expected"),
+    [
+        ("warm(self.mode)\n        self.mode = rates", "", [("SIG706", ERROR)]),
+        ("self.mode = rates\n        warm(self.mode)", "", []),
+        ("self.mode = self.mode or rates", "", []),
+        ("warm(self.mode)\n        self.mode = rates", "mode = 1", []),
+        ("warm(self.mode)\n        self.mode = rates", "def reset(self): self.mode = 2", []),
+        ("warm(lambda: self.mode)\n        self.mode = rates", "", []),
+    ],
+)
+def test_an_attribute_read_before_it_is_set(lines, more, expected):
+    old = {"s.py": INIT.format(lines="self.mode = rates\n        warm(self.mode)  # before", more="")}
+    assert found(old, {"s.py": INIT.format(lines=lines, more=more)}) == expected
+
+
+def test_an_attribute_that_a_base_gives():
+    swapped = {"s.py": INIT.format(lines="warm(self.mode)\n        self.mode = rates", more="")}
+    old = {"s.py": INIT.format(lines="self.mode = rates\n        warm(self.mode)", more="")}
+    base = "class Module:\n    def __init__(self):\n        self.mode = 1\n"
+    assert found({**old, "b.py": base}, swapped) == []
+    assert found(old, swapped, {"b.py": base}) == []
+    # It was read first before, too.
+    assert found(swapped, {"s.py": swapped["s.py"] + "# changed\nx = 1\n"}) == []
+
+
+def test_a_comment_and_a_test():
+    old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use="a, b = verify(1)  # verispec: ignore[SIG701] later")}
+    assert found(old, {"pkg/sampler.py": THREE}) == []
+    old = {"pkg/sampler.py": TWO, "tests/test_run.py": USE.format(use="a, b = verify(1)")}
+    assert found(old, {"pkg/sampler.py": THREE}) == []
+
+
+def test_a_finding_names_both_sides():
+    old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use="a, b = verify(1)")}
+    (finding,) = findings(old, {"pkg/sampler.py": THREE})
+    assert finding.message == "verify returns 3 values, and 2 are unpacked here"
+    assert str(finding.location).startswith("pkg/run.py:5") and finding.scope == "pkg.run.step"
+    assert [side.label for side in finding.sides] == ["code", "function", "before"]
+
+
+def test_a_file_that_cannot_be_parsed():
+    old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use="a, b = verify(1)"), "pkg/bad.py": "verify(("}
+    assert found(old, {"pkg/sampler.py": THREE}) == [("SIG701", ERROR)]
+    assert found(old, {"pkg/sampler.py": "def verify("}) == []
