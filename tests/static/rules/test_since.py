@@ -116,6 +116,28 @@ def test_a_host_whose_result_grew():
     assert found(use, {}, host) == []
 
 
+VERSIONED = """
+from pkg.sampler import verify
+
+if vllm_version_is("0.25.1"):
+    a, b = verify(1)
+else:
+    a, b, c = verify(1)
+"""
+
+
+@pytest.mark.parametrize(("use", "count"), [(VERSIONED, 0), (VERSIONED.replace("0.25.1", "0.26.0"), 1)])
+def test_a_branch_for_another_version_of_the_host(use, count):
+    host = {"vllm/_version.py": '__version__ = "0.26.0"\n', "pkg/sampler.py": THREE}
+    assert len(found({"plugin.py": use}, {}, host, {**host, "pkg/sampler.py": TWO})) == count
+
+
+def test_a_call_of_two_changed_methods_is_one_finding():
+    new = NGRAM.replace("is_profile", "profiling")
+    both = {"ngram.py": NGRAM, "eagle.py": EAGLE, "run.py": CALL.format("graph=1, ")}
+    assert found(both, {"ngram.py": new, "eagle.py": new.replace("Ngram", "Eagle")}) == [("SIG705", ERROR)]
+
+
 PROPERTY = """
 class NgramInput:
     @property
@@ -147,7 +169,7 @@ def test_a_property_that_became_a_method(use, expected):
 def test_a_method_that_became_a_property():
     both = PROPERTY.replace("    @property\n", "")
     old = {"info.py": both, "run.py": "width = entry.depth()"}
-    assert found(old, {"info.py": PROPERTY}) == [("SIG702", ERROR)] * 2
+    assert found(old, {"info.py": PROPERTY}) == [("SIG702", ERROR)]
     assert found(old, {"info.py": METHOD}) == []  # the call may be of the other class
     assert found({**old, "run.py": "width = entry.depth"}, {"info.py": PROPERTY}) == []
 
@@ -281,6 +303,7 @@ def test_a_method_that_lost_a_keyword():
     assert found({"ngram.py": NGRAM, "run.py": call}, new) == [("SIG705", ERROR)]
     assert found({"ngram.py": NGRAM, "eagle.py": EAGLE, "run.py": call}, new) == [("SIG705", WARNING)]
     assert found({"ngram.py": NGRAM, "eagle.py": EAGLE, "run.py": CALL.format("")}, new) == []
+    assert found({"ngram.py": NGRAM, "run.py": EAGLE + call}, new) == []
     assert found({"ngram.py": NGRAM, "run.py": CALL.format("width=1, ")}, new) == []
     assert found({"ngram.py": NGRAM, "run.py": call.replace("is_profile", "profiling")}, new) == []
     assert found({"ngram.py": NGRAM, "run.py": call}, {"ngram.py": NGRAM.replace("is_profile=False", "**more")}) == []

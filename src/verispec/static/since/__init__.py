@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from packaging.version import Version
+
 from verispec.static.cache import uncollected
 from verispec.static.finding import Finding
 from verispec.static.ignores import is_silenced, read_ignores
+from verispec.static.linking.versions import holds, host_version, is_guarded
+from verispec.static.readers.guards import read_guards
 from verispec.static.since import calls, classes
 from verispec.static.since.sources import Sources
 from verispec.static.tree import Tree
@@ -42,5 +46,19 @@ def outdated_uses(
         return ()
     with uncollected():
         sources = Sources(tree, before, host, host_before)
-        found = [finding for check in checks for finding in check(sources)]
-        return tuple(f for f in found if not is_silenced(f, read_ignores(sources.read(f.location.path))))
+        version = host_version(host) if host is not None else None
+        # Several definitions of one name may have changed in the same way.
+        found = {(f.fingerprint, f.location): f for check in checks for f in check(sources)}
+        return tuple(f for f in found.values() if _is_live(f, sources, version))
+
+
+def _is_live(finding: Finding, sources: Sources, version: Version | None) -> bool:
+    """Return True if no comment silences `finding`, and it stands in no branch for another version of the host."""
+    here = finding.location
+    if is_silenced(finding, read_ignores(sources.read(here.path))):
+        return False
+    file = sources.file(here.path)
+    guards = read_guards(file.tree) if file is not None else ()
+    around = [guard for guard in guards if guard.kind == "version" and guard.first <= here.line <= guard.last]
+    dead = version is not None and any(holds(guard.test, version) is False for guard in around)
+    return not dead and not is_guarded(guards, here.line, version)

@@ -219,7 +219,8 @@ def _duck_typed(sources: Sources, change: Alteration, lost: set[str]) -> Iterato
         if named is None:
             named = [d for d in sources.named(change.new.last) if isinstance(d.node, FUNCTIONS)]
         others = [d for d in named if _takes_any(d.node) or given <= _keywords(d.node)]
-        if others and (len(given) < _FEW or any(dotted(call.func.value) == other.owner for other in others)):
+        # One beside the call is the one that it means.
+        if others and (len(given) < _FEW or any(other.path == file.path for other in others)):
             continue
         sides = [Side("method", change.new.location, _header(change.new))]
         sides += [Side("another", other.location, _header(other)) for other in others[:1]]
