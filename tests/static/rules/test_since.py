@@ -69,7 +69,6 @@ def test_a_result_that_grew(use, expected):
     "body",
     [
         "return (logits, 1, 2) if logits else (logits, 1)",
-        "if logits:\n        return logits, 1\n    return logits, 1, 2",
         "return result",
         "yield logits, 1, 2",
         "return (*logits, 1)",
@@ -79,6 +78,32 @@ def test_a_result_that_grew(use, expected):
 def test_a_result_that_is_not_known(body):
     old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use="sampled, count = verify(logits)")}
     assert found(old, {"pkg/sampler.py": f"\ndef verify(logits):\n    {body}\n"}) == []
+
+
+SEVERAL = """
+def seeded(logits):
+    return logits, 2
+
+def verify(logits{more}):
+    if logits:
+        return seeded(logits)
+    return logits, {last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "more", "expected"),
+    [("1", "", []), ("1, 2", "", [("SIG701", WARNING)]), ("1, 2", ", with_mask=False", [])],
+)
+def test_one_of_several_results_that_grew(last, more, expected):
+    old = {"pkg/sampler.py": SEVERAL.format(last="0", more=""), "pkg/run.py": USE.format(use="a, b = verify(logits)")}
+    assert found(old, {"pkg/sampler.py": SEVERAL.format(last=last, more=more)}) == expected
+
+
+def test_a_result_that_is_handed_on():
+    old = {"pkg/sampler.py": SEVERAL.format(last="0", more=""), "pkg/run.py": USE.format(use="a, b = verify(logits)")}
+    grown = old["pkg/sampler.py"].replace("logits, 2", "logits, 2, 3").replace("logits, 0", "logits, 0, 1")
+    assert found(old, {"pkg/sampler.py": grown}) == [("SIG701", ERROR)]
 
 
 def test_a_function_of_that_name_elsewhere():

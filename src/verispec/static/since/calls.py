@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from verispec.static.finding import Finding, Level, Side
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
 from verispec.static.since.sources import Alteration, Definition, File, Sources, finding, reaches
 
+_DEEPEST = 2
 _FEW = 3
 """Keywords that a call must share with a definition before its name alone counts as evidence."""
 
@@ -20,32 +21,53 @@ _FEW = 3
 def results(sources: Sources) -> Iterator[Finding]:
     """Yield the assignments that unpack as many values as a function returned before the change."""
     for change in sources.functions():
-        before, now = _length(change.old.node), _length(change.new.node)
-        if before is None or now is None or before == now:
+        before = _lengths(change.old, change.old_file)
+        now = _lengths(change.new, change.new_file)
+        if before is None or now is None or len(before) != 1 or now <= before:
             continue
-        lengths: set[int | None] | None = None
+        # A new parameter may choose what is returned.
+        if len(now) > 1 and _names(change.new.node) != _names(change.old.node):
+            continue
+        kept: set[int | None] | None = None
         for file, call in sources.calls(change.new.last):
             wanted = _unpacked(file, call)
-            if wanted is None or wanted == now or not reaches(file, call, change.new):
+            if wanted is None or now == {wanted} or wanted not in before | now or not reaches(file, call, change.new):
                 continue
-            if lengths is None:
-                named = sources.named(change.new.last) if change.new.owner else [change.new]
-                lengths = {_length(definition.node) for definition in named}
-            if wanted in lengths or None in lengths:
+            if kept is None:
+                kept = _lengths_of_others(sources, change)
+            if wanted in kept or None in kept:
                 continue
+            returned = " or ".join(map(str, sorted(now)))
             sides = (
-                Side("function", change.new.location, f"{change.new.name} returns {now} values"),
-                Side("before", change.old.location, f"returned {before}"),
+                Side("function", change.new.location, f"{change.new.name} returns {returned} values"),
+                Side("before", change.old.location, f"returned {min(before)}"),
             )
             yield finding(
                 "SIG701",
-                Level.ERROR,
-                f"{change.new.last} returns {now} values, and {wanted} are unpacked here",
+                Level.ERROR if len(now) == 1 else Level.WARNING,
+                f"{change.new.last} returns {returned} values, and {wanted} are unpacked here",
                 file,
                 call,
                 sides,
-                f"unpack {now} values here, or return {wanted} at {change.new.location}",
+                f"unpack {returned} values here, or return {wanted} at {change.new.location}",
             )
+
+
+def _lengths_of_others(sources: Sources, change: Alteration) -> set[int | None]:
+    """Return the lengths that other methods of that name return; None among them for one that is not known."""
+    found: set[int | None] = set()
+    for other in sources.named(change.new.last) if change.new.owner else ():
+        if (other.path, other.node.lineno) != (change.new.path, change.new.node.lineno):
+            file = sources.file(other.path)
+            found |= (_lengths(other, file.definitions) if file is not None else None) or {None}
+    return found
+
+
+def _names(node: ast.AST) -> list[str]:
+    """Return the parameters of a function."""
+    if not isinstance(node, FUNCTIONS):
+        return []
+    return [argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -56,17 +78,32 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own(child)
 
 
-def _length(node: ast.AST) -> int | None:
-    """Return the number of values that a function always returns; None unless each return lists them."""
+def _lengths(definition: Definition, beside: Mapping[str, Definition], depth: int = 0) -> set[int] | None:
+    """Return the numbers of values that a function returns; None unless each return lists them.
+
+    Args:
+        definition: the function.
+        beside: functions of its file; a return may hand on the result of one of them.
+        depth: number of functions that led here.
+    """
+    node = definition.node
     if not isinstance(node, ast.FunctionDef) or any("contextmanager" in ast.unparse(d) for d in node.decorator_list):
         return None
-    lengths: set[int | None] = set()
+    lengths: set[int] = set()
     for result in _returns(node.body):
         value = result.value
-        listed = isinstance(value, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in value.elts)
-        lengths.add(len(value.elts) if isinstance(value, ast.Tuple) and listed else None)
-    only = next(iter(lengths)) if len(lengths) == 1 else None
-    return None if only is None or any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own(node)) else only
+        if isinstance(value, ast.Tuple) and not any(isinstance(e, ast.Starred) for e in value.elts):
+            lengths.add(len(value.elts))
+            continue
+        name = dotted(value.func) if isinstance(value, ast.Call) else ""
+        inner = beside.get(name.replace("self.", f"{definition.owner}.", 1) if definition.owner else name)
+        handed = _lengths(inner, beside, depth + 1) if inner is not None and depth < _DEEPEST else None
+        if handed is None:
+            return None
+        lengths |= handed
+    if not lengths or any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own(node)):
+        return None
+    return lengths
 
 
 def _returns(statements: Sequence[ast.stmt]) -> Iterator[ast.Return]:

@@ -51,10 +51,12 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """A definition before and after the change."""
+    """A definition before and after the change, and the definitions beside it."""
 
     old: Definition
     new: Definition
+    old_file: dict[str, Definition]
+    new_file: dict[str, Definition]
 
 
 @dataclass(eq=False)
@@ -176,7 +178,7 @@ class Sources:
         self.added += (now[name] for name in now.keys() - then.keys())
         for name in now.keys() & then.keys():
             if after.text(now[name]) != older.text(then[name]):
-                self.altered.append(Alteration(then[name], now[name]))
+                self.altered.append(Alteration(then[name], now[name], then, now))
 
     def functions(self) -> Iterator[Alteration]:
         """Yield the altered functions and methods."""
