@@ -106,6 +106,13 @@ def test_a_result_that_is_handed_on():
     assert found(old, {"pkg/sampler.py": grown}) == [("SIG701", ERROR)]
 
 
+def test_a_result_that_an_unchanged_function_hands_on():
+    only = "def seeded(logits):\n    return {}\n\ndef verify(logits):\n    return seeded(logits)\n"
+    old = {"pkg/sampler.py": only.format("logits, 1"), "pkg/run.py": USE.format(use="a, b = verify(logits)")}
+    assert found(old, {"pkg/sampler.py": only.format("logits, 1, 2")}) == [("SIG701", ERROR)]
+    assert found(old, {"pkg/sampler.py": only.format("logits, 2")}) == []
+
+
 def test_a_function_of_that_name_elsewhere():
     old = {"pkg/sampler.py": TWO, "pkg/other.py": TWO, "pkg/run.py": USE.format(use="a, b = verify(logits)")}
     old["pkg/run.py"] = old["pkg/run.py"].replace("pkg.sampler", "pkg.other")
@@ -312,6 +319,19 @@ def test_a_partial_with_the_old_keyword(first, keyword, expected):
     old = {"pkg/sampler.py": FUNCTION, "pkg/run.py": PARTIAL.format(first=first, keyword=keyword)}
     assert found(old, {"pkg/sampler.py": FUNCTION.replace("block", "use_block")}) == expected
     assert found(old, {"pkg/sampler.py": FUNCTION.replace("block=False", "**more")}) == []
+
+
+POOL = """
+class Pool:
+    def __init__(self, size, concurrency=1): ...
+"""
+
+
+@pytest.mark.parametrize(("keyword", "expected"), [("concurrency", [("SIG705", ERROR)]), ("size", [])])
+def test_a_partial_of_a_class(keyword, expected):
+    use = f"from functools import partial\nfrom pool import Pool\nmake = partial(Pool, {keyword}=2)\n"
+    old = {"pool.py": POOL, "run.py": use}
+    assert found(old, {"pool.py": POOL.replace("concurrency", "max_concurrency")}) == expected
 
 
 NGRAM = """

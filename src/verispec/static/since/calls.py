@@ -20,7 +20,7 @@ _FEW = 3
 
 def results(sources: Sources) -> Iterator[Finding]:
     """Yield the assignments that unpack as many values as a function returned before the change."""
-    for change in sources.functions():
+    for change in _with_those_that_hand_on(sources):
         before = _lengths(change.old, change.old_file)
         now = _lengths(change.new, change.new_file)
         if before is None or now is None or len(before) != 1 or now <= before:
@@ -51,6 +51,28 @@ def results(sources: Sources) -> Iterator[Finding]:
                 sides,
                 f"unpack {returned} values here, or return {wanted} at {change.new.location}",
             )
+
+
+def _with_those_that_hand_on(sources: Sources) -> Iterator[Alteration]:
+    """Yield the altered functions, and those of their files that return what one of them returns."""
+    by_file: dict[str, list[Alteration]] = {}
+    for change in sources.functions():
+        by_file.setdefault(change.new.path, []).append(change)
+        yield change
+    for changes in by_file.values():
+        altered = {change.new.name for change in changes}
+        grown = {
+            change.new.last
+            for change in changes
+            if _lengths(change.old, change.old_file) != _lengths(change.new, change.new_file)
+        }
+        first = changes[0]
+        for name, definition in first.new_file.items() if grown else ():
+            if name in altered or name not in first.old_file or not isinstance(definition.node, ast.FunctionDef):
+                continue
+            handed = (r.value for r in _returns(definition.node.body) if isinstance(r.value, ast.Call))
+            if any(dotted(call.func).rpartition(".")[2] in grown for call in handed):
+                yield Alteration(first.old_file[name], definition, first.old_file, first.new_file)
 
 
 def _lengths_of_others(sources: Sources, change: Alteration) -> set[int | None]:
@@ -181,21 +203,24 @@ def keywords(sources: Sources) -> Iterator[Finding]:
         if not lost or _takes_any(change.new.node):
             continue
         yield from _partials(sources, change, lost)
-        if change.new.owner:
+        if change.new.owner and not change.new.last.startswith("__"):
             yield from _duck_typed(sources, change, lost)
 
 
 def _partials(sources: Sources, change: Alteration, lost: set[str]) -> Iterator[Finding]:
-    for file in sources.mentioning(change.new.last) if not change.new.owner else ():
+    made = change.new
+    if change.new.last == "__init__" and change.new.owner in change.new_file:
+        made = change.new_file[change.new.owner]
+    for file in sources.mentioning(made.last) if not made.owner else ():
         for call in file.uses["partial"]:
             if not isinstance(call, ast.Call) or not call.args:
                 continue
             passed = sorted(lost & {keyword.arg for keyword in call.keywords if keyword.arg})
-            if passed and _is_held(file, call, change.new):
+            if passed and _is_held(file, call, made):
                 yield finding(
                     "SIG705",
                     Level.ERROR,
-                    f"the partial passes {', '.join(passed)}, which {change.new.last} no longer takes",
+                    f"the partial passes {', '.join(passed)}, which {made.last} no longer takes",
                     file,
                     call,
                     (Side("function", change.new.location, _header(change.new)),),

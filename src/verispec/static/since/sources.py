@@ -207,8 +207,11 @@ class Sources:
         """The paths in the newer tree and in its host, by the words that anybody may ask for."""
         changed = [change.new for change in self.altered]
         wanted = {definition.last.encode() for definition in (*changed, *self.vanished, *self.added)}
+        # Functions beside the changed ones may hand on their results.
+        wanted.update(name.rpartition(".")[2].encode() for change in self.altered for name in change.new_file)
         for definition in changed:
             if definition.last == "__init__":
+                wanted.add(definition.owner.rpartition(".")[2].encode())
                 wanted.update(n.attr.encode() for n in ast.walk(definition.node) if isinstance(n, ast.Attribute))
         found: tuple[dict[bytes, list[str]], dict[bytes, list[str]]] = ({}, {})
         for number, files in enumerate((self.own, self.host)):
