@@ -35,6 +35,7 @@ KINDS: Final = {
     "bad-argument-count": "SIG601",
     "bad-keyword-argument": "SIG601",
     "no-matching-overload": "SIG601",
+    "not-callable": "SIG601",
     "bad-override": "SIG602",
     "bad-override-param-name": "SIG602",
     "missing-attribute": "SIG603",
@@ -48,6 +49,9 @@ KINDS: Final = {
 _WARNINGS: Final = frozenset({"no-matching-overload", "bad-override-param-name"})
 _UNSURE: Final = re.compile(r"`NoneType`|`object`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`")
 """Stubs of packages that a tree needs and that are not installed."""
+
+_PLAIN: Final = re.compile(r"got `(?:bool|int|float|str)`")
+"""Results of a property, which a method was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +276,9 @@ def _relevant(errors: Iterable[dict[str, Any]], root: Path, packages: set[str]) 
         text = error["concise_description"]
         kind = error["name"]
         if kind not in KINDS or _UNSURE.search(text):
+            continue
+        # What is inferred for a function that a package may provide is not known well enough.
+        if kind == "not-callable" and not _PLAIN.search(text):
             continue
         if kind == "missing-import":
             missing = re.search(r"`([\w.]+)`", text)

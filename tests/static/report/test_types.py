@@ -39,6 +39,9 @@ class Proposer:
     def propose(self, ids: list[int], spec: int) -> list[int]:
         return ids[:spec]
 
+    def is_greedy(self) -> bool:
+        return True
+
 def step(ids: list[int], *, seed: int = 0) -> list[int]:
     return ids
 
@@ -56,6 +59,7 @@ def run(config: Config) -> list[int]:
     row = Row(first=1, last=2)
     mode = Mode.FAST
     ids = NGram().propose([row.first], config.num_tokens)
+    greedy = NGram().is_greedy()
     return base.step(ids, seed=3)
 
 def make() -> Config:
@@ -81,6 +85,7 @@ FAULTS = {
     "a keyword is renamed": changed("pkg/base.py", ("seed: int = 0", "sampling_seed: int = 0")),
     "a function is renamed": changed("pkg/base.py", ("step(", "advance(")),
     "a required parameter": changed("pkg/base.py", ("*, seed: int = 0", "width: int, *, seed: int = 0")),
+    "a method becomes a property": changed("pkg/base.py", ("    def is_greedy", "    @property\n    def is_greedy")),
     "a module is renamed": {"pkg/base.py": None, "pkg/core.py": BEFORE["pkg/base.py"]},
 }
 HARMLESS = {
@@ -122,7 +127,8 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def test_a_fault(check: Any, name: str) -> None:
     code, written = check(FAULTS[name])
     assert code == exits.BAD
-    assert {finding["rule"] for finding in written["findings"]} <= {"SIG601", "SIG602", "SIG603"}
+    assert {finding["rule"] for finding in written["findings"]} <= {"SIG601", "SIG602", "SIG603", "SIG702"}
+    assert any(finding["rule"].startswith("SIG6") for finding in written["findings"])
     assert all(finding["scope"].startswith("pkg.") for finding in written["findings"])
 
 
