@@ -100,6 +100,12 @@ def test_one_of_several_results_that_grew(last, more, expected):
     assert found(old, {"pkg/sampler.py": SEVERAL.format(last=last, more=more)}) == expected
 
 
+def test_callers_that_choose_with_the_function():
+    use = "a, b = verify(logits)\n    c, d, e = verify(logits)"
+    old = {"pkg/sampler.py": SEVERAL.format(last="0", more=""), "pkg/run.py": USE.format(use=use)}
+    assert found(old, {"pkg/sampler.py": SEVERAL.format(last="1, 2", more="")}) == []
+
+
 def test_a_result_that_is_handed_on():
     old = {"pkg/sampler.py": SEVERAL.format(last="0", more=""), "pkg/run.py": USE.format(use="a, b = verify(logits)")}
     grown = old["pkg/sampler.py"].replace("logits, 2", "logits, 2, 3").replace("logits, 0", "logits, 0, 1")

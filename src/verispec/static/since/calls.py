@@ -28,10 +28,17 @@ def results(sources: Sources) -> Iterator[Finding]:
         # A new parameter may choose what is returned.
         if len(now) > 1 and _names(change.new.node) != _names(change.old.node):
             continue
+        uses = [
+            (file, call, wanted)
+            for file, call in sources.calls(change.new.last)
+            if (wanted := _unpacked(file, call)) is not None and reaches(file, call, change.new)
+        ]
+        # Callers that know of the new length choose with the function.
+        if len(now) > 1 and any(wanted in now - before for _, _, wanted in uses):
+            continue
         kept: set[int | None] | None = None
-        for file, call in sources.calls(change.new.last):
-            wanted = _unpacked(file, call)
-            if wanted is None or now == {wanted} or wanted not in before | now or not reaches(file, call, change.new):
+        for file, call, wanted in uses:
+            if now == {wanted} or wanted not in before | now:
                 continue
             if kept is None:
                 kept = _lengths_of_others(sources, change)
