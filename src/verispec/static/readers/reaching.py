@@ -118,7 +118,7 @@ class _Flow:
 def kept(
     body: Sequence[ast.stmt], use: ast.expr, values: Mapping[ast.stmt, Sequence[str]], references: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return those of `references` that `use` may read; all of them if that cannot be told.
+    """Return those of `references` that `use` may read; all of them if the statements do not show it.
 
     Args:
         body: statements of the function.

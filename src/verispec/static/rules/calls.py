@@ -175,7 +175,7 @@ def _may_be_option(links: Links, name: str, call: Call, function: Function) -> b
 
 
 def _kernel_parameters(links: Links) -> set[str]:
-    """Return the parameters of kernels that host code launches; what a kernel calls gets no keyword of a launch."""
+    """Return the parameters of kernels that host code launches: no keyword of a launch reaches their helpers."""
     launched = [*(launch.kernel for launch in links.launches), *(d.kernel for d in links.dispatchers.values())]
     return {p.name for kernel in launched for function in kernel.functions for p in function.params}
 

@@ -1,4 +1,4 @@
-"""What a change alters in plain Python while something still relies on the old form: two trees, no type checker.
+"""Uses of plain Python that rely on the form of a definition before a change: two trees, no type checker.
 
 Everything here is relative: a definition of the older tree and the one of the same place and name in the newer tree.
 """
@@ -15,7 +15,7 @@ from verispec.static.ignores import is_silenced, read_ignores
 from verispec.static.linking.versions import holds, host_version, is_guarded
 from verispec.static.readers.guards import read_guards
 from verispec.static.since import calls, classes
-from verispec.static.since.sources import Sources
+from verispec.static.since.versions import Versions
 from verispec.static.tree import Tree
 
 CHECKS = {
@@ -45,19 +45,19 @@ def outdated_uses(
     if not checks:
         return ()
     with uncollected():
-        sources = Sources(tree, before, host, host_before)
+        versions = Versions(tree, before, host, host_before)
         version = host_version(host) if host is not None else None
         # Several definitions of one name may have changed in the same way.
-        found = {(f.fingerprint, f.location): f for check in checks for f in check(sources)}
-        return tuple(f for f in found.values() if _is_live(f, sources, version))
+        found = {(f.fingerprint, f.location): f for check in checks for f in check(versions)}
+        return tuple(f for f in found.values() if _is_live(f, versions, version))
 
 
-def _is_live(finding: Finding, sources: Sources, version: Version | None) -> bool:
+def _is_live(finding: Finding, versions: Versions, version: Version | None) -> bool:
     """Return True if no comment silences `finding`, and it stands in no branch for another version of the host."""
     here = finding.location
-    if is_silenced(finding, read_ignores(sources.read(here.path))):
+    if is_silenced(finding, read_ignores(versions.read(here.path))):
         return False
-    file = sources.file(here.path)
+    file = versions.file(here.path)
     guards = read_guards(file.tree) if file is not None else ()
     around = [guard for guard in guards if guard.kind == "version" and guard.first <= here.line <= guard.last]
     dead = version is not None and any(holds(guard.test, version) is False for guard in around)

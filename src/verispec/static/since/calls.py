@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from verispec.static.finding import Finding, Level, Side
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
-from verispec.static.since.sources import Alteration, Definition, File, Sources, finding, reaches
+from verispec.static.since.versions import Alteration, File, NamedCode, Versions, finding, reaches
 
 _DEEPEST = 2
 _FEW = 3
@@ -18,9 +18,9 @@ _FEW = 3
 # Lengths of results
 
 
-def results(sources: Sources) -> Iterator[Finding]:
+def results(versions: Versions) -> Iterator[Finding]:
     """Yield the assignments that unpack as many values as a function returned before the change."""
-    for change in _with_those_that_hand_on(sources):
+    for change in _with_those_that_hand_on(versions):
         before = _lengths(change.old, change.old_file)
         now = _lengths(change.new, change.new_file)
         if before is None or now is None or len(before) != 1 or now <= before:
@@ -30,7 +30,7 @@ def results(sources: Sources) -> Iterator[Finding]:
             continue
         uses = [
             (file, call, wanted)
-            for file, call in sources.calls(change.new.last)
+            for file, call in versions.calls(change.new.last)
             if (wanted := _unpacked(file, call)) is not None and reaches(file, call, change.new)
         ]
         # Callers that know of the new length choose with the function.
@@ -41,7 +41,7 @@ def results(sources: Sources) -> Iterator[Finding]:
             if now == {wanted} or wanted not in before | now:
                 continue
             if kept is None:
-                kept = _lengths_of_others(sources, change)
+                kept = _lengths_of_others(versions, change)
             if wanted in kept or None in kept:
                 continue
             returned = " or ".join(map(str, sorted(now)))
@@ -60,10 +60,10 @@ def results(sources: Sources) -> Iterator[Finding]:
             )
 
 
-def _with_those_that_hand_on(sources: Sources) -> Iterator[Alteration]:
+def _with_those_that_hand_on(versions: Versions) -> Iterator[Alteration]:
     """Yield the altered functions, and those of their files that return what one of them returns."""
     by_file: dict[str, list[Alteration]] = {}
-    for change in sources.functions():
+    for change in versions.functions():
         by_file.setdefault(change.new.path, []).append(change)
         yield change
     for changes in by_file.values():
@@ -82,12 +82,12 @@ def _with_those_that_hand_on(sources: Sources) -> Iterator[Alteration]:
                 yield Alteration(first.old_file[name], definition, first.old_file, first.new_file)
 
 
-def _lengths_of_others(sources: Sources, change: Alteration) -> set[int | None]:
+def _lengths_of_others(versions: Versions, change: Alteration) -> set[int | None]:
     """Return the lengths that other methods of that name return; None among them for one that is not known."""
     found: set[int | None] = set()
-    for other in sources.named(change.new.last) if change.new.owner else ():
+    for other in versions.named(change.new.last) if change.new.owner else ():
         if (other.path, other.node.lineno) != (change.new.path, change.new.node.lineno):
-            file = sources.file(other.path)
+            file = versions.file(other.path)
             found |= (_lengths(other, file.definitions) if file is not None else None) or {None}
     return found
 
@@ -107,7 +107,7 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own(child)
 
 
-def _lengths(definition: Definition, beside: Mapping[str, Definition], depth: int = 0) -> set[int] | None:
+def _lengths(definition: NamedCode, beside: Mapping[str, NamedCode], depth: int = 0) -> set[int] | None:
     """Return the numbers of values that a function returns; None unless each return lists them.
 
     Args:
@@ -161,17 +161,17 @@ def _unpacked(file: File, call: ast.Call) -> int | None:
 # Coroutines
 
 
-def asynchronous(sources: Sources) -> Iterator[Finding]:
+def asynchronous(versions: Versions) -> Iterator[Finding]:
     """Yield the calls that use the result of a function that became asynchronous without waiting for it."""
-    for change in sources.functions():
+    for change in versions.functions():
         if not (isinstance(change.old.node, ast.FunctionDef) and isinstance(change.new.node, ast.AsyncFunctionDef)):
             continue
         if any(isinstance(inner, (ast.Yield, ast.YieldFrom)) for inner in _own(change.new.node)):
             continue
         plain = change.new.owner and any(
-            not isinstance(definition.node, ast.AsyncFunctionDef) for definition in sources.named(change.new.last)
+            not isinstance(definition.node, ast.AsyncFunctionDef) for definition in versions.named(change.new.last)
         )
-        for file, call in sources.calls(change.new.last):
+        for file, call in versions.calls(change.new.last):
             level = _unawaited(file, call)
             if level is None or plain or not reaches(file, call, change.new):
                 continue
@@ -203,22 +203,22 @@ def _unawaited(file: File, call: ast.Call) -> Level | None:
 # Keywords
 
 
-def keywords(sources: Sources) -> Iterator[Finding]:
+def keywords(versions: Versions) -> Iterator[Finding]:
     """Yield the partials and the calls of methods by name that pass a keyword that a function took before."""
-    for change in sources.functions():
+    for change in versions.functions():
         lost = _keywords(change.old.node) - _keywords(change.new.node)
         if not lost or _takes_any(change.new.node):
             continue
-        yield from _partials(sources, change, lost)
+        yield from _partials(versions, change, lost)
         if change.new.owner and not change.new.last.startswith("__"):
-            yield from _duck_typed(sources, change, lost)
+            yield from _duck_typed(versions, change, lost)
 
 
-def _partials(sources: Sources, change: Alteration, lost: set[str]) -> Iterator[Finding]:
+def _partials(versions: Versions, change: Alteration, lost: set[str]) -> Iterator[Finding]:
     made = change.new
     if change.new.last == "__init__" and change.new.owner in change.new_file:
         made = change.new_file[change.new.owner]
-    for file in sources.mentioning(made.last) if not made.owner else ():
+    for file in versions.mentioning(made.last) if not made.owner else ():
         for call in file.uses["partial"]:
             if not isinstance(call, ast.Call) or not call.args:
                 continue
@@ -235,7 +235,7 @@ def _partials(sources: Sources, change: Alteration, lost: set[str]) -> Iterator[
                 )
 
 
-def _is_held(file: File, call: ast.Call, definition: Definition) -> bool:
+def _is_held(file: File, call: ast.Call, definition: NamedCode) -> bool:
     """Return True if the first argument of a partial is the function, or a variable that only it and partials are."""
     first = call.args[0]
     name = dotted(first)
@@ -275,9 +275,9 @@ def _block_of(file: File, call: ast.Call) -> ast.AST | None:
     return None
 
 
-def _duck_typed(sources: Sources, change: Alteration, lost: set[str]) -> Iterator[Finding]:
-    named: list[Definition] | None = None
-    for file, call in sources.calls(change.new.last):
+def _duck_typed(versions: Versions, change: Alteration, lost: set[str]) -> Iterator[Finding]:
+    named: list[NamedCode] | None = None
+    for file, call in versions.calls(change.new.last):
         given = {keyword.arg for keyword in call.keywords if keyword.arg}
         passed = sorted(lost & given)
         # Enough shared keywords show that the call was made for this signature.
@@ -286,7 +286,7 @@ def _duck_typed(sources: Sources, change: Alteration, lost: set[str]) -> Iterato
         if not isinstance(call.func, ast.Attribute) or dotted(call.func.value) in {"self", "cls", "super()"}:
             continue
         if named is None:
-            named = [d for d in sources.named(change.new.last) if isinstance(d.node, FUNCTIONS)]
+            named = [d for d in versions.named(change.new.last) if isinstance(d.node, FUNCTIONS)]
         others = [d for d in named if _takes_any(d.node) or given <= _keywords(d.node)]
         # One beside the call is the one that it means.
         if others and (len(given) < _FEW or any(other.path == file.path for other in others)):
@@ -315,6 +315,6 @@ def _takes_any(node: ast.AST) -> bool:
     return isinstance(node, FUNCTIONS) and node.args.kwarg is not None
 
 
-def _header(definition: Definition) -> str:
+def _header(definition: NamedCode) -> str:
     node = definition.node
     return f"{definition.name}({ast.unparse(node.args)})" if isinstance(node, FunctionNode) else definition.name

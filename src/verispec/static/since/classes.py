@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from verispec.static.finding import Finding, Level, Side
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
-from verispec.static.since.sources import Definition, File, Sources, finding
+from verispec.static.since.versions import File, NamedCode, Versions, finding
 
 _CLASS = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t\n]*\(([^)]*)\)")
 
@@ -18,17 +18,17 @@ _CLASS = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t\n]*\(([^)]*)\)")
 # Properties and methods
 
 
-def kinds(sources: Sources) -> Iterator[Finding]:
+def kinds(versions: Versions) -> Iterator[Finding]:
     """Yield the uses of a property that became a method, and of a method that became a property."""
-    for change in sources.functions():
+    for change in versions.functions():
         if not change.new.owner or _is_property(change.old) == _is_property(change.new):
             continue
         if len(change.old.decorators) - _is_property(change.old) or len(change.new.decorators) > 1:
             continue
         name = change.new.last
-        read, called = _uses(sources, name)
+        read, called = _uses(versions, name)
         if _is_property(change.new):
-            if read or any(not _is_property(other) for other in sources.named(name) if other.owner):
+            if read or any(not _is_property(other) for other in versions.named(name) if other.owner):
                 continue
             uses, text = called, f"{name} is a property now, and it is called here"
         else:
@@ -45,15 +45,15 @@ def kinds(sources: Sources) -> Iterator[Finding]:
             yield finding("SIG702", Level.ERROR, text, file, node, sides, fix)
 
 
-def _is_property(definition: Definition) -> bool:
+def _is_property(definition: NamedCode) -> bool:
     return any(d.rpartition(".")[2] in {"property", "cached_property"} for d in definition.decorators)
 
 
-def _uses(sources: Sources, name: str) -> tuple[list[tuple[File, ast.expr]], list[tuple[File, ast.expr]]]:
+def _uses(versions: Versions, name: str) -> tuple[list[tuple[File, ast.expr]], list[tuple[File, ast.expr]]]:
     """Return the places that read the attribute `name`, and those that call it."""
     read: list[tuple[File, ast.expr]] = []
     called: list[tuple[File, ast.expr]] = []
-    for file in sources.mentioning(name):
+    for file in versions.mentioning(name):
         for node in file.uses[name]:
             if isinstance(node, ast.Attribute):
                 parent = file.parents.get(node)
@@ -65,18 +65,18 @@ def _uses(sources: Sources, name: str) -> tuple[list[tuple[File, ast.expr]], lis
 # Overrides
 
 
-def overrides(sources: Sources) -> Iterator[Finding]:
-    """Yield overrides whose base's method got another name, and overrides that got one that nobody calls."""
-    for gone in (d for d in sources.vanished if d.owner and isinstance(d.node, FUNCTIONS)):
+def overrides(versions: Versions) -> Iterator[Finding]:
+    """Yield overrides whose base's method got another name, and overrides that got one that has no caller."""
+    for gone in (d for d in versions.vanished if d.owner and isinstance(d.node, FUNCTIONS)):
         twins = [
             added
-            for added in sources.added
+            for added in versions.added
             if added.path == gone.path and added.owner == gone.owner and _same_body(added.node, gone.node)
         ]
         if len(twins) != 1:
             continue
-        yield from _left_behind(sources, gone, twins[0])
-        yield from _moved_away(sources, gone, twins[0])
+        yield from _left_behind(versions, gone, twins[0])
+        yield from _moved_away(versions, gone, twins[0])
 
 
 def _same_body(one: ast.AST, other: ast.AST) -> bool:
@@ -87,19 +87,19 @@ def _same_body(one: ast.AST, other: ast.AST) -> bool:
     )
 
 
-def _left_behind(sources: Sources, gone: Definition, twin: Definition) -> Iterator[Finding]:
+def _left_behind(versions: Versions, gone: NamedCode, twin: NamedCode) -> Iterator[Finding]:
     """Yield the methods of subclasses that still have the old name of a renamed method."""
-    family = _descendants(sources, {gone.owner.rpartition(".")[2]})
+    family = _descendants(versions, {gone.owner.rpartition(".")[2]})
     left = [
-        d for d in sources.named(gone.last) if d.owner in family and d.owner != gone.owner and d.path in sources.own
+        d for d in versions.named(gone.last) if d.owner in family and d.owner != gone.owner and d.path in versions.own
     ]
     if not left:
         return
-    read, called = _uses(sources, gone.last)
+    read, called = _uses(versions, gone.last)
     if any(not _is_super(node) for _, node in (*read, *called)):
         return
     for definition in left:
-        file = sources.file(definition.path)
+        file = versions.file(definition.path)
         own = {d.last for d in file.definitions.values() if d.owner.endswith(definition.owner)} if file else set()
         if file is None or twin.last in own:
             continue
@@ -118,23 +118,23 @@ def _left_behind(sources: Sources, gone: Definition, twin: Definition) -> Iterat
         )
 
 
-def _moved_away(sources: Sources, gone: Definition, twin: Definition) -> Iterator[Finding]:
-    """Yield a method that was an override and has a name now that nobody calls."""
-    file = sources.file(twin.path)
-    if file is None or twin.path not in sources.own:
+def _moved_away(versions: Versions, gone: NamedCode, twin: NamedCode) -> Iterator[Finding]:
+    """Yield a method that was an override and has a name now that has no caller."""
+    file = versions.file(twin.path)
+    if file is None or twin.path not in versions.own:
         return
-    ancestors = _ancestors(sources, twin.owner.rpartition(".")[2])
-    bases = [d for d in sources.named(gone.last) if d.owner in ancestors and d.owner != twin.owner]
-    if not bases or any(d.owner != twin.owner for d in sources.named(twin.last)):
+    ancestors = _ancestors(versions, twin.owner.rpartition(".")[2])
+    bases = [d for d in versions.named(gone.last) if d.owner in ancestors and d.owner != twin.owner]
+    if not bases or any(d.owner != twin.owner for d in versions.named(twin.last)):
         return
-    uses = _uses(sources, twin.last)
-    if uses[0] or uses[1] or any(twin.last.encode() in words for words in _strings(sources, twin.last)):
+    uses = _uses(versions, twin.last)
+    if uses[0] or uses[1] or any(twin.last.encode() in words for words in _strings(versions, twin.last)):
         return
     sides = (Side("base", bases[0].location, f"{bases[0].owner}.{gone.last}"), Side("before", gone.location, gone.name))
     yield finding(
         "SIG704",
         Level.ERROR,
-        f"nobody calls {twin.name}; it was {gone.last}, which overrides {bases[0].owner}.{gone.last}",
+        f"{twin.name} has no caller; it was {gone.last}, which overrides {bases[0].owner}.{gone.last}",
         file,
         _header_of(twin),
         sides,
@@ -142,15 +142,15 @@ def _moved_away(sources: Sources, gone: Definition, twin: Definition) -> Iterato
     )
 
 
-def _strings(sources: Sources, name: str) -> Iterator[bytes]:
+def _strings(versions: Versions, name: str) -> Iterator[bytes]:
     """Yield the strings that hold `name`, by which a method may be called too."""
-    for file in sources.mentioning(name):
+    for file in versions.mentioning(name):
         for node in ast.walk(file.tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and name in node.value:
                 yield node.value.encode()
 
 
-def _header_of(definition: Definition) -> ast.stmt:
+def _header_of(definition: NamedCode) -> ast.stmt:
     """Return a function without its body, for the text of a finding."""
     node = definition.node
     if not isinstance(node, FunctionNode):
@@ -164,24 +164,24 @@ def _is_super(node: ast.expr) -> bool:
     return isinstance(inner, ast.Call) and dotted(inner.func) == "super"
 
 
-def _bases(sources: Sources) -> dict[str, set[str]]:
+def _bases(versions: Versions) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
-    for path in sources.own.keys() | sources.host.keys():
-        for match in _CLASS.finditer(sources.read(path)):
+    for path in versions.own.keys() | versions.host.keys():
+        for match in _CLASS.finditer(versions.read(path)):
             found[match[1].decode()].update(word.decode() for word in re.findall(rb"\w+", match[2]))
     return found
 
 
-def _descendants(sources: Sources, names: set[str]) -> set[str]:
-    headers = _bases(sources)
+def _descendants(versions: Versions, names: set[str]) -> set[str]:
+    headers = _bases(versions)
     known = set(names)
     while more := {name for name, bases in headers.items() if name not in known and not known.isdisjoint(bases)}:
         known |= more
     return known
 
 
-def _ancestors(sources: Sources, name: str) -> set[str]:
-    headers = _bases(sources)
+def _ancestors(versions: Versions, name: str) -> set[str]:
+    headers = _bases(versions)
     known: set[str] = set()
     queue = [name]
     while queue:
@@ -195,9 +195,9 @@ def _ancestors(sources: Sources, name: str) -> set[str]:
 # Attributes
 
 
-def order(sources: Sources) -> Iterator[Finding]:
+def order(versions: Versions) -> Iterator[Finding]:
     """Yield attributes that a constructor reads before it sets them, and set first before the change."""
-    for change in sources.functions():
+    for change in versions.functions():
         if change.new.last != "__init__" or not change.new.owner:
             continue
         before, now = _first_uses(change.old.node), _first_uses(change.new.node)
@@ -207,8 +207,8 @@ def order(sources: Sources) -> Iterator[Finding]:
             old_read, old_stored = before.get(name, (None, None))
             if old_stored is None or (old_read is not None and _is_before(old_read, old_stored)):
                 continue
-            file = sources.file(change.new.path)
-            if file is None or _is_given_elsewhere(sources, file, change.new, name):
+            file = versions.file(change.new.path)
+            if file is None or _is_given_elsewhere(versions, file, change.new, name):
                 continue
             yield finding(
                 "SIG706",
@@ -254,10 +254,10 @@ def _is_before(read: ast.Attribute, stored: ast.Attribute) -> bool:
     return (read.lineno, read.col_offset) < (stored.lineno, stored.col_offset) and read.lineno != stored.lineno
 
 
-def _is_given_elsewhere(sources: Sources, file: File, init: Definition, name: str) -> bool:
+def _is_given_elsewhere(versions: Versions, file: File, init: NamedCode, name: str) -> bool:
     """Return True if the class, one of its bases or another method may give the attribute a value."""
-    family = {init.owner.rpartition(".")[2], *_ancestors(sources, init.owner.rpartition(".")[2])}
-    for place in (*sources.mentioning(name), *sources.mentioning(name, host=True)):
+    family = {init.owner.rpartition(".")[2], *_ancestors(versions, init.owner.rpartition(".")[2])}
+    for place in (*versions.mentioning(name), *versions.mentioning(name, host=True)):
         for node in ast.walk(place.tree):
             if not isinstance(node, ast.ClassDef) or node.name not in family:
                 continue

@@ -20,7 +20,7 @@ _MOST: Final = 150
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Definition:
+class NamedCode:
     """A function, method or class (`owner` is the class of a method), where it stands."""
 
     path: str
@@ -53,10 +53,10 @@ class Definition:
 class Alteration:
     """A definition before and after the change, and the definitions beside it."""
 
-    old: Definition
-    new: Definition
-    old_file: dict[str, Definition]
-    new_file: dict[str, Definition]
+    old: NamedCode
+    new: NamedCode
+    old_file: dict[str, NamedCode]
+    new_file: dict[str, NamedCode]
 
 
 @dataclass(eq=False)
@@ -66,7 +66,7 @@ class File:
     path: str
     tree: ast.Module
     lines: list[bytes]
-    definitions: dict[str, Definition]
+    definitions: dict[str, NamedCode]
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
@@ -75,7 +75,7 @@ class File:
 
     @cached_property
     def uses(self) -> dict[str, list[ast.Call | ast.Attribute | FunctionNode]]:
-        """Calls by what is called, attributes that are read, and functions by name."""
+        """Calls, reads of attributes and functions, by the last name of each."""
         found: dict[str, list[ast.Call | ast.Attribute | FunctionNode]] = defaultdict(list)
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Call):
@@ -88,14 +88,14 @@ class File:
 
     @cached_property
     def imports(self) -> dict[str, str]:
-        """What each imported name stands for."""
+        """The dotted name behind each imported name."""
         found: dict[str, str] = {}
         for node in ast.walk(self.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 found.update(imported(node))
         return found
 
-    def text(self, definition: Definition) -> list[bytes]:
+    def text(self, definition: NamedCode) -> list[bytes]:
         """Return the lines of `definition` with its decorators."""
         node = definition.node
         first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
@@ -124,21 +124,19 @@ def parsed(path: str, data: bytes) -> File | None:
         tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    found: dict[str, list[Definition]] = defaultdict(list)
+    found: dict[str, list[NamedCode]] = defaultdict(list)
     _collect(tree.body, path, "", "", found)
     # What is defined twice depends on a condition.
     return File(path, tree, data.splitlines(), {name: same[0] for name, same in found.items() if len(same) == 1})
 
 
-def _collect(
-    statements: list[ast.stmt], path: str, prefix: str, owner: str, found: dict[str, list[Definition]]
-) -> None:
+def _collect(statements: list[ast.stmt], path: str, prefix: str, owner: str, found: dict[str, list[NamedCode]]) -> None:
     for node in statements:
         if isinstance(node, FUNCTIONS):
-            found[f"{prefix}{node.name}"].append(Definition(path, f"{prefix}{node.name}", node, owner))
+            found[f"{prefix}{node.name}"].append(NamedCode(path, f"{prefix}{node.name}", node, owner))
         elif isinstance(node, ast.ClassDef):
             name = f"{prefix}{node.name}"
-            found[name].append(Definition(path, name, node))
+            found[name].append(NamedCode(path, name, node))
             _collect(node.body, path, f"{name}.", name, found)
         else:
             for field in ("body", "orelse", "finalbody"):
@@ -147,7 +145,7 @@ def _collect(
                 _collect(handler.body, path, prefix, owner, found)
 
 
-class Sources:
+class Versions:
     """The files of both versions. `altered` are the functions that differ, `vanished` those that are gone."""
 
     def __init__(self, tree: Tree, before: Tree, host: Tree | None, host_before: Tree | None) -> None:
@@ -158,8 +156,8 @@ class Sources:
         self._files: dict[str, File | None] = {}
         self._bytes: dict[str, bytes] = {}
         self.altered: list[Alteration] = []
-        self.vanished: list[Definition] = []
-        self.added: list[Definition] = []
+        self.vanished: list[NamedCode] = []
+        self.added: list[NamedCode] = []
         pairs = [(self.own, self.before)] + ([(self.host, self.host_before)] if host_before is not None else [])
         for new, old in pairs:
             # What only one version has is compared with nothing.
@@ -228,11 +226,11 @@ class Sources:
             self._files[path] = parsed(path, self.read(path))
         return self._files[path]
 
-    def named(self, name: str) -> list[Definition]:
+    def named(self, name: str) -> list[NamedCode]:
         """Return every definition of a function `name` in the newer tree and its host."""
         files = [*self.mentioning(name), *self.mentioning(name, host=True)]
         return [
-            Definition(file.path, node.name, node, getattr(file.parents.get(node), "name", ""))
+            NamedCode(file.path, node.name, node, getattr(file.parents.get(node), "name", ""))
             for file in files
             for node in file.uses[name]
             if isinstance(node, FUNCTIONS)
@@ -251,7 +249,7 @@ def _called(call: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
-def reaches(file: File, call: ast.Call, definition: Definition) -> bool:
+def reaches(file: File, call: ast.Call, definition: NamedCode) -> bool:
     """Return True if `call`, which has the right name, may reach `definition`: a function must be imported here."""
     function = call.func
     if isinstance(function, ast.Name):
