@@ -248,3 +248,25 @@ def test_every_function_of_an_op_against_its_schema(judged, meta, level):
 def test_a_definition_of_that_name_that_agrees(judged):
     another = "at::Tensor norm_meta(const at::Tensor& x, double eps) { return x; }"
     assert judged("SIG301", {"csrc/bindings.cpp": IMPLS.format(meta=""), "csrc/other.cpp": another}) == ()
+
+
+CONDITIONAL = """
+at::Tensor norm(const at::Tensor& x, double eps) {{ return x; }}
+
+TORCH_LIBRARY_FRAGMENT(tools, ops) {{
+  auto handle = c10::Dispatcher::singleton().findSchema({{"{asked}", ""}});
+  if (!handle.has_value()) {{
+    ops.def("norm(Tensor x) -> Tensor");
+  }}
+  ops.impl("norm", &norm);
+}}
+"""
+
+
+@pytest.mark.parametrize(("asked", "rules"), [("tools::norm", []), ("tools::other", ["SIG301", "SIG302"])])
+def test_a_schema_that_another_library_may_have_defined(judged, asked, rules):
+    sources = {
+        "csrc/bindings.cpp": CONDITIONAL.format(asked=asked),
+        "engine/ops.py": "import torch\n\ndef run(x):\n    return torch.ops.tools.norm(x, 1e-6)\n",
+    }
+    assert [f.rule for rule in ("SIG301", "SIG302") for f in judged(rule, sources)] == rules

@@ -22,6 +22,7 @@ _ARGUMENT: Final = re.compile(
     r"\s+(?P<name>\w+)(?:\s*=\s*(?P<default>.*))?",
     re.S,
 )
+_ASKED: Final = re.compile(rb'\bfindSchema\s*\(\s*\{\s*"(?:\w+::)?(\w+)"')
 _POINTER: Final = re.compile(
     r"([\w:]*(?:[ \t]+[\w:]+)*)\s*\*\s*(?:__restrict__\s+|const\s+)?(\w+)\s*=\s*(?:\w+\s*<[^;]*>\s*\(\s*)?"
     r"(\w+)\s*(?:\.|->)\s*(?:mutable_)?data_ptr\b"
@@ -62,7 +63,10 @@ def read(data: bytes) -> CppFacts:
             function = _function(node)
             if function is not None:
                 functions.append(function)
-    return CppFacts(tuple(schemas), tuple(impls), tuple(functions))
+    asked = {match[1].decode() for match in _ASKED.finditer(data)}
+    # Another library may have defined the op already, with other parameters.
+    own = (s._replace(args=(), returns=UNKNOWN) if s.name in asked else s for s in schemas)
+    return CppFacts(tuple(own), tuple(impls), tuple(functions))
 
 
 @cache
