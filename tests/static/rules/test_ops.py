@@ -270,3 +270,21 @@ def test_a_schema_that_another_library_may_have_defined(judged, asked, rules):
         "engine/ops.py": "import torch\n\ndef run(x):\n    return torch.ops.tools.norm(x, 1e-6)\n",
     }
     assert [f.rule for rule in ("SIG301", "SIG302") for f in judged(rule, sources)] == rules
+
+
+@pytest.mark.parametrize(
+    ("params", "count"),
+    [
+        ("StableIValue* stack, uint64_t num_args, uint64_t num_outputs", 0),
+        ("const c10::OperatorHandle& op, torch::jit::Stack* stack", 0),
+        ("const at::Tensor& x, uint64_t num_args, uint64_t num_outputs", 1),
+    ],
+)
+def test_a_boxed_function_takes_every_op(judged, params, count):
+    boxed = f"void norm_boxed({params}) {{}}\n"
+    source = boxed + IMPLS.format(meta=", double eps").replace(
+        'ops.impl("norm", &norm_meta)', 'ops.impl("norm", &norm_boxed)'
+    )
+    assert len(judged("SIG301", {"csrc/bindings.cpp": source})) == count
+    alone = source.replace('  ops.impl("norm", torch::kCUDA, &norm);\n', "")
+    assert len(judged("SIG301", {"csrc/bindings.cpp": alone})) == count

@@ -19,6 +19,9 @@ _LIST: Final = re.compile(
     r"(?:\b(?:vector|ArrayRef|HeaderOnlyArrayRef|List|span)\s*<(.*)>)|\bIntArrayRef\b|\bTensorList\b",
     re.DOTALL,
 )
+_BOXED: Final = re.compile(r"\bStableIValue\b|\bStack\s*[*&]")
+"""A parameter of a function that gets the arguments of any op on a stack."""
+
 _KINDS: Final = {"SymInt": "int", "int": "int", "Tensor": "Tensor", "float": "float", "bool": "bool", "str": "str"}
 
 
@@ -199,6 +202,8 @@ def cpp_kind(text: str) -> tuple[str, bool, bool]:
 
 def agrees(schema: Schema, function: CppFunction) -> bool:
     """Return True if the C++ `function` can implement `schema`: same number of parameters, no contradictory kind."""
+    if any(_BOXED.search(kind) for kind, _ in function.params):
+        return True
     if len(schema.args) != len(function.params):
         return False
     for argument, (text, _) in zip(schema.args, function.params, strict=True):
