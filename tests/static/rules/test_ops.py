@@ -288,3 +288,11 @@ def test_a_boxed_function_takes_every_op(judged, params, count):
     assert len(judged("SIG301", {"csrc/bindings.cpp": source})) == count
     alone = source.replace('  ops.impl("norm", torch::kCUDA, &norm);\n', "")
     assert len(judged("SIG301", {"csrc/bindings.cpp": alone})) == count
+
+
+def test_a_boxed_function_has_no_parameter_for_each_argument(judged):
+    source = """
+    void mix_boxed(const c10::OperatorHandle& op, torch::jit::Stack* stack) {}
+    TORCH_LIBRARY(tools, ops) { ops.def("mix(Tensor a, Tensor b, Tensor c) -> ()", &mix_boxed); }
+    """
+    assert judged("SIG301", {"csrc/mix.cpp": source}) == judged("SIG303", {"csrc/mix.cpp": source}) == ()

@@ -200,10 +200,13 @@ def cpp_kind(text: str) -> tuple[str, bool, bool]:
     return kinds.get(name, ""), False, bool(optional)
 
 
+def implements(schema: Schema, function: CppFunction) -> bool:
+    """Return True if the C++ `function` agrees with `schema`, or gets the arguments of any op on a stack."""
+    return any(_BOXED.search(kind) for kind, _ in function.params) or agrees(schema, function)
+
+
 def agrees(schema: Schema, function: CppFunction) -> bool:
     """Return True if the C++ `function` can implement `schema`: same number of parameters, no contradictory kind."""
-    if any(_BOXED.search(kind) for kind, _ in function.params):
-        return True
     if len(schema.args) != len(function.params):
         return False
     for argument, (text, _) in zip(schema.args, function.params, strict=True):

@@ -11,7 +11,7 @@ from verispec.static.facts import CPP, Conversion, CppFunction, SchemaArg
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.launches import Links
-from verispec.static.linking.ops import Op, Ops, agrees, as_function, built_elsewhere, calls, collect
+from verispec.static.linking.ops import Op, Ops, agrees, as_function, built_elsewhere, calls, collect, implements
 from verispec.static.rules._model import Rule
 
 
@@ -28,10 +28,10 @@ def _schema_and_function(links: Links) -> Iterator[Finding]:
         for op in ops:
             if not op.known or not op.functions:
                 continue
-            declared = any(agrees(op.schema, function) for _, function in op.functions)
+            declared = any(implements(op.schema, function) for _, function in op.functions)
             # The definition counts even where a declaration agrees: a header cannot be linked.
             judged = [(path, f) for path, f in op.functions if f.has_body] if declared else list(op.functions)
-            if not judged or any(agrees(op.schema, function) for _, function in judged):
+            if not judged or any(implements(op.schema, function) for _, function in judged):
                 continue
             path, function = judged[0]
             what = "definition of the C++ function" if declared else "C++ function"
@@ -66,9 +66,9 @@ def _schema_and_each_function(links: Links) -> Iterator[Finding]:
             ops = links.shared(_ops).by_name.get(impl.name, [])
             functions = definitions[impl.function]
             pairs = [(op, where, function) for op in ops for where, function in functions]
-            if not pairs or any(not op.known or agrees(op.schema, function) for op, _, function in pairs):
+            if not pairs or any(not op.known or implements(op.schema, function) for op, _, function in pairs):
                 continue
-            if any(not any(agrees(op.schema, function) for _, function in op.functions) for op in ops):
+            if any(not any(implements(op.schema, function) for _, function in op.functions) for op in ops):
                 continue
             op, where, function = pairs[0]
             sides = (
