@@ -54,8 +54,11 @@ MISTAKEN_LIMITS = (
     "all tokens that tie with the last one of top-p were kept",
     "a draft that top-k drops were kept where it ties with the last token",
     "a draft that top-p drops were kept where it ties with the last token",
+    "the temperature were 1",
+    "top_k did not count",
+    "top_p did not count",
 )
-"""Listed mistakes with the tokens that limits keep."""
+"""Listed mistakes with the temperature and with the tokens that limits keep."""
 
 
 def _count(name: str, doc: str) -> Tensor:

@@ -56,12 +56,17 @@ CONTRACT = Contract(
             "vllm#50979",
             harmless=TIES_ARE_KEPT,
             effect="a token that top_k excludes can be sampled, or one that it keeps cannot",
+            mistakes=("top_k did not count",),
         ),
         Clause(
             "TKP-3",
             "Of these, a token is kept if the probability of the tokens before it, normalised over the k, is below p: "
             "the smallest set with probability p.",
             f"{_HOLTZMAN}; {_VLLM}",
+            mistakes=(
+                "top_p counted the mass of the whole row, not of what top_k keeps",
+                "top_p did not count",
+            ),
         ),
         Clause("TKP-4", "The first token is always kept; with p <= 0 it is the only one.", _VLLM),
         Clause(

@@ -50,6 +50,7 @@ CONTRACT = Contract(
             "(g + 1) * BLOCK_SIZE - 1, and its lowest id, for every block with a column.",
             _STATS,
             outputs=("local_max", "local_argmax"),
+            mistakes=("a last block that is not whole were left out",),
         ),
         Clause(
             "GDL-2",

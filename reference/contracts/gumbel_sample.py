@@ -56,6 +56,7 @@ CONTRACT = Contract(
             "the row's seed, position and step.",
             f"Gumbel-max trick; {_VLLM}",
             outputs=("sampled",),
+            mistakes=("the temperature were 1",),
         ),
         Clause("GUM-2", "At temperature 0 the token is the argmax of the logits.", _VLLM),
         Clause("GUM-3", "Of equal scores the lowest id wins.", "contract: one rule for ties"),

@@ -19,6 +19,7 @@ CONTRACT = Contract(
             "acceptance sample of the request's seed, position and step. p and q are softmaxes over every id that "
             "target and draft share.",
             f"{PAPER}; {_KERNEL}",
+            mistakes=("the temperature were 1",),
         ),
         Clause("PRJ-2", "Without draft logits q is 1 at the draft token.", f"{PAPER}, one-hot q; vllm#40651"),
         Clause(

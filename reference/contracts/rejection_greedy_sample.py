@@ -131,6 +131,7 @@ CONTRACT = Contract(
             "accepted position receives the draft token, a rejected one the argmax.",
             f"{_VLLM}; vllm#41035",
             outputs=("output_token_ids_ptr",),
+            mistakes=("every draft had the first rate",),
         ),
         Clause(
             "RGS-9",

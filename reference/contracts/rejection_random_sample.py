@@ -166,6 +166,7 @@ CONTRACT = Contract(
             "NaN rejects.",
             f"{_VLLM}; vllm#41035",
             outputs=("output_token_ids_ptr",),
+            mistakes=("every draft had the first rate",),
         ),
         Clause(
             "RRS-13",

@@ -49,6 +49,7 @@ CONTRACT = Contract(
             "accepted draft tokens.",
             PAPER,
             outputs=("sampled",),
+            mistakes=("the temperature were 1",),
         ),
         Clause("RSR-2", "If all draft tokens were accepted, the token is sampled from p of the bonus row.", PAPER),
         Clause(

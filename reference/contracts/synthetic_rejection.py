@@ -33,6 +33,10 @@ CONTRACT = Contract(
             "request's seed, position and step; NaN rejects.",
             f"{_KERNEL}; vllm#41035",
             outputs=("sampled",),
+            mistakes=(
+                "a request with fewer drafts had the last rates",
+                "every draft had the first rate",
+            ),
         ),
         Clause("SYN-2", "The rates are conditional: given that the step before was accepted.", "vllm#40662"),
         Clause("SYN-3", "The first rejected position receives the target's token and ends the request.", _KERNEL),

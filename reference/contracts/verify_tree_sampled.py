@@ -51,17 +51,17 @@ CONTRACT = Contract(
             "VTS-1",
             "A child x is accepted exactly if u * q(x) < p(x), with u of the child and p and q of its parent.",
             _PAPER,
-            mistakes=(
-                "the sum of p after rejections were kept for the next node",
-                "the sums of p and q after rejections were kept for the next node",
-            ),
         ),
         Clause(
             "VTS-2",
             "After a rejection p becomes norm(max(p - q, 0)), against which the next sibling is tried; every other "
             "node begins with its own p and q.",
             _PAPER,
-            mistakes=("a node started from what the rejections of the node before left",),
+            mistakes=(
+                "a node started from what the rejections of the node before left",
+                "the sum of p after rejections were kept for the next node",
+                "the sums of p and q after rejections were kept for the next node",
+            ),
         ),
         Clause(
             "VTS-3",

@@ -85,7 +85,12 @@ CONTRACT = Contract(
             "verify_tree_sampled; all other places keep their value.",
             _SGLANG,
         ),
-        Clause("VTT-6", "A token that two siblings share counts twice in the cumulative probability.", _SGLANG),
+        Clause(
+            "VTT-6",
+            "A token that two siblings share counts twice in the cumulative probability.",
+            _SGLANG,
+            mistakes=("a token that two siblings share counted once",),
+        ),
         Clause("VTT-7", "A threshold_acc below 10^-9 counts as 10^-9.", _SGLANG),
         Clause(
             "VTT-8",

@@ -178,6 +178,13 @@ def test_a_mistake_of_a_clause_is_listed_for_its_op(op: str) -> None:
     assert len(words) == len(set(words))
 
 
+@pytest.mark.parametrize("op", sorted(OP_MISTAKES))
+def test_a_mistake_of_an_op_is_one_of_a_clause(op: str) -> None:
+    """A report then names the clause that the mistake breaks, and not the one that fails most often."""
+    of_clauses = {mistake for clause in contracts.load(op).clauses for mistake in clause.mistakes}
+    assert set(OP_MISTAKES[op]) - of_clauses == set()
+
+
 def test_a_mistake_that_explained_a_call_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of large rows has time for few of them."""
     op, mistake = "verify_one_hot", "the rejected draft could be drawn"

@@ -121,9 +121,22 @@ def sampled(
 
 
 def typical(
-    begin: Begin = _nothing, last: Draw = _own, *, rejects_untried: bool = False, is_alone: bool = False
+    begin: Begin = _nothing,
+    last: Draw = _own,
+    *,
+    rejects_untried: bool = False,
+    is_alone: bool = False,
+    is_once: bool = False,
 ) -> Rule:
-    """Return a mistake of `verify_tree_typical`; see `sampled`. `is_alone` does not add up the tried children."""
+    """Return a mistake of `verify_tree_typical`; see `sampled`.
+
+    Args:
+        begin: what a node takes from the one before it.
+        last: draw of the last token.
+        rejects_untried: True if children that a full path does not try count as rejected.
+        is_alone: True if tried children are not added up.
+        is_once: True if a child with the token of a rejected sibling adds nothing.
+    """
 
     def rule(op: str, inputs: Inputs) -> Outputs | None:
         given = dict(inputs)
@@ -137,7 +150,8 @@ def typical(
                 begin(node, before[b])
             before[b] = node
             for child, token in _tokens(given, b, at, is_full and not rejects_untried):
-                node.tried = float(whole[token]) + (0.0 if is_alone else node.tried)
+                own = 0.0 if is_once and token in node.rejected else float(whole[token])
+                node.tried = own + (0.0 if is_alone else node.tried)
                 likely = number < node.tried / divisor or whole[token] >= given["threshold_single"]
                 if not is_full and whole[token] > 0 and likely:
                     return child, token
@@ -208,6 +222,7 @@ SAMPLED: dict[str, Rule] = {
 
 TYPICAL: dict[str, Rule] = {
     "the probabilities of rejected siblings were not added up": typical(is_alone=True),
+    "a token that two siblings share counted once": typical(is_once=True),
     "the sum of rejected siblings were kept for the next node": typical(_keep_tried),
     "the rejected children of the node before counted as a node's own": typical(_keep_rejected),
     _UNTRIED: typical(rejects_untried=True),
