@@ -94,6 +94,13 @@ def test_a_rejection_leaves_the_residual(op: OpUnderTest, seed: int, drawn: str)
                 check(op, trees, values)
 
 
+@case("VTS-2", drawn=list(DRAWN), tree="any", reach=REACH)
+def test_a_node_starts_from_its_own_rows(op: OpUnderTest, seed: int, drawn: str) -> None:
+    """Paths go on after rejections at their first nodes, whose sums the next ones must not keep."""
+    for vocab in (4, 20):
+        check(op, *batch(seed, (12,) * 150, drawn, "any", vocab))
+
+
 @case("VTS-2", drawn=list(DRAWN), vocab=66_010)
 def test_a_rejection_leaves_the_last_of_many_tokens(op: OpUnderTest, seed: int, drawn: str) -> None:
     """A late token is drafted and rejected, which leaves token 1 and the last one, as likely as each other."""

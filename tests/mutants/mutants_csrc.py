@@ -300,6 +300,7 @@ _IS_TOKEN = "if (is_over || token < 0 || token >= vocab) return false;"
 TREE_SAMPLED: list[Entry] = [
     ("VTS-1", "< weights.q_sum * weights.p[token]", "<= weights.q_sum * weights.p[token]"),
     ("VTS-2", "q_sum * p[x] - p_sum * q[x]", "q_sum * p[x] - q[x]"),
+    ("VTS-2", "weights.p_sum = weights.q_sum = 1;", "weights.q_sum = 1;"),
     ("VTS-3", "if (!is_drawn) left[token] = 0;", ""),
     ("VTS-4", "if (is_drawn && without_replacement)", "if (is_drawn)"),
     ("VTS-5", "last.get(b)", "1 - last.get(b)"),
