@@ -70,7 +70,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-10",
-            "Output ends at the first stop token, accepted draft tokens included, or at exactly max_tokens.",
+            "Output ends at the first stop token, accepted draft tokens included, or at exactly max_tokens. Each end "
+            "of sequence of the model is a stop token. A stop token ends by stop, also as the last that max_tokens "
+            "allows.",
             "transformers#31301",
         ),
         Clause(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +139,28 @@ def test_max_tokens_is_exact(load: Load, prompts: Any, draft: str, budget: int) 
         require(result.finish_reason is FinishReason.LENGTH, f"finished by {result.finish_reason}, expected length")
 
 
+def require_reason(result: GenerationResult, room: int, stops: Collection[int], what: str = "") -> None:
+    """Check the reason of an end by its last token and the tokens that were allowed; `what` begins a message."""
+    count, last = len(result.token_ids), result.token_ids[-1]
+    wanted = FinishReason.STOP if last in stops else FinishReason.LENGTH
+    place = f"{count} token{'s' * (count > 1)}" + (", all that max_tokens allows" if count == room else f" of {room}")
+    told = f"the last is the stop token {last}" if last in stops else f"the last, {last}, is no stop token"
+    message = f"finished by {result.finish_reason} after {place}; {told}: expected {wanted}"
+    require(result.finish_reason is wanted, f"{what} {message}".lstrip())
+
+
+def require_stopped(results: Sequence[GenerationResult], stops: Collection[int]) -> None:
+    """Check that no text goes on past one of its stop tokens; a failure tells at which others texts end."""
+    passed = [set(result.token_ids[:-1]).intersection(stops) for result in results]
+    if not (count := sum(map(bool, passed))):
+        return
+    missed = set().union(*passed)
+    told = ", ".join(map(str, sorted(missed)))
+    message = f"{count} of {len(results)} texts go on past {told}, a stop token of theirs"
+    ends = sorted({result.token_ids[-1] for result in results}.intersection(stops) - missed)
+    require(False, message + (f"; texts end at {', '.join(map(str, ends))}" if ends else ""))
+
+
 @case("GEN-10", draft=[*METHODS, *FURTHER, TREE], stop="any token", reach="stop tokens")
 def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: str) -> None:
     """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts.
@@ -157,10 +179,11 @@ def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: st
             for room, before in ((24, absent), (plain.index(stop) + 1, ()))
         ]
     )
-    for stop, result in zip([stop for stop in stops for _ in range(2)], results, strict=True):
+    rooms = [(stop, room) for stop in stops for room in (24, plain.index(stop) + 1)]
+    for (stop, room), result in zip(rooms, results, strict=True):
         wanted = plain[: plain.index(stop) + 1]
         require(result.token_ids == wanted, f"stop token {stop}: got {list(result.token_ids)}, expected {list(wanted)}")
-        require(result.finish_reason is FinishReason.STOP, f"finished by {result.finish_reason}, expected stop")
+        require_reason(result, room, {stop})
 
 
 @case("GEN-10", target="tiny", draft="draft_model k=8", stop="late in a step", reach="stop tokens")
@@ -177,7 +200,7 @@ def test_output_ends_at_a_stop_token_late_in_a_step(load: Load, tiny: dict[str, 
         require(
             result.token_ids == wanted, f"stop token {token}: got {list(result.token_ids)}, expected {list(wanted)}"
         )
-        require(result.finish_reason is FinishReason.STOP, f"finished by {result.finish_reason}, expected stop")
+        require_reason(result, 24, {token})
 
 
 @case(
@@ -198,11 +221,11 @@ def test_output_ends_at_the_end_of_sequence(load: Load, tiny: dict[str, Path], s
     generator = load("draft_model k=3", target=tiny["target"], drafter=tiny["target"])
     results = generator.generate([GenerationRequest(prompt, max_tokens=16, **named) for prompt in prompts])
     inside = 0
+    require_stopped(results, {EOS})
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         end = text.index(EOS) + 1 if EOS in text else len(text)
         reference_model(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
-        wanted = FinishReason.STOP if EOS in text else FinishReason.LENGTH
-        require(result.finish_reason is wanted, f"finished by {result.finish_reason}, expected {wanted}")
+        require_reason(result, 16, {EOS})
         # The prefill emits one token, every later step four; the last of a step has no draft behind it.
         inside += EOS in text and end > 1 and (end - 1) % 4 != 0
     if not inside:
@@ -223,12 +246,12 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
     generator = load("draft_model k=3", target=folder, drafter=tiny["target"])
     results = generator.generate([GenerationRequest(prompt, max_tokens=16) for prompt in prompts])
     ended = 0
+    require_stopped(results, {EOS, other})
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         places = [place for place, token in enumerate(text) if token in (EOS, other)]
         end = places[0] + 1 if places else len(text)
         reference_model(tiny["target"]).judge_equal(prompt, text[:end], result.token_ids, f"prompt {prompt}")
-        wanted = FinishReason.STOP if places else FinishReason.LENGTH
-        require(result.finish_reason is wanted, f"finished by {result.finish_reason}, expected {wanted}")
+        require_reason(result, 16, {EOS, other})
         ended += bool(places) and text[places[0]] == other
     if not ended:
         raise Inconclusive(f"no text has the end of sequence {other} before {EOS}")
@@ -279,8 +302,7 @@ def test_ignored_ends_of_sequence_do_not_end(load: Load, tiny: dict[str, Path], 
         end = next((n + 1 for n, token in enumerate(text) if token in request.stop_token_ids), len(text))
         what = f"prompt {request.prompt_token_ids} with the stop tokens {list(request.stop_token_ids)}"
         reference_model(tiny["target"]).judge_equal(request.prompt_token_ids, text[:end], result.token_ids, what)
-        wanted = FinishReason.STOP if text[end - 1] in request.stop_token_ids else FinishReason.LENGTH
-        require(result.finish_reason is wanted, f"{what} finished by {result.finish_reason}, expected {wanted}")
+        require_reason(result, 16, request.stop_token_ids, what)
         passed |= {EOS, OTHER_END}.intersection(text[: end - 1])
     if len(passed) < 2:
         raise Inconclusive(f"the texts pass the ends of sequence {sorted(passed)}, expected two")

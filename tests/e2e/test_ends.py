@@ -1,0 +1,44 @@
+"""Outputs that end elsewhere, or by another reason, name the stop token or the limit that was passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from verispec.engines.protocol.generation import FinishReason, GenerationResult
+from verispec.judge import Mismatch
+from verispec.suites.e2e.test_limits import require_reason, require_stopped
+
+STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
+
+
+def ended(tokens: Sequence[int], reason: FinishReason) -> GenerationResult:
+    return GenerationResult(tuple(tokens), reason)
+
+
+def test_a_stop_token_at_max_tokens_is_named() -> None:
+    with pytest.raises(Mismatch, match="after 2 tokens, all that max_tokens allows; the last is the stop token 4"):
+        require_reason(ended([3, 4], LENGTH), 2, {4})
+    with pytest.raises(Mismatch, match="by length after 1 token of 9; the last is the stop token 4: expected stop"):
+        require_reason(ended([4], LENGTH), 9, {4})
+
+
+def test_another_reason_without_a_stop_token_is_named() -> None:
+    with pytest.raises(Mismatch, match="by stop after 2 tokens of 9; the last, 5, is no stop token: expected length"):
+        require_reason(ended([3, 5], STOP), 9, {4})
+
+
+def test_the_right_reasons_pass() -> None:
+    require_reason(ended([3, 4], STOP), 2, {4})
+    require_reason(ended([3, 5], LENGTH), 2, {4})
+
+
+def test_the_ends_that_are_passed_are_told_from_the_others() -> None:
+    results = [ended([3, 0], STOP), ended([3, 5, 0], STOP), ended([5, 6, 7], LENGTH)]
+    with pytest.raises(Mismatch, match="2 of 3 texts go on past 5, a stop token of theirs; texts end at 0"):
+        require_stopped(results, {0, 5})
+
+
+def test_texts_that_end_at_their_stop_tokens_pass() -> None:
+    require_stopped([ended([3, 0], STOP), ended([5], STOP), ended([6, 7], LENGTH)], {0, 5})
