@@ -22,13 +22,21 @@ ORDERS = {
 MIXED = next(iter(ORDERS))
 
 
-def save_windowed(folder: Path) -> dict[str, Path]:
+WINDOWS = {
+    "the window had one token more": WINDOW + 1,
+    "the window had one token less": WINDOW - 1,
+    "there was no window": None,
+}
+"""Other windows by the mistake in words, to follow "as if"; None for a model without one."""
+
+
+def save_windowed(folder: Path, window: int | None = WINDOW) -> dict[str, Path]:
     """Write the target and the draft model with sliding windows; returns their folders by name.
 
     A Llama model is a Mistral model without a window. Without the window about one token in six is another one; with
     one token more or less in the window, about one in twenty.
     """
-    fields = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": WINDOW}
+    fields = {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": window}
     return {name: _save(folder / name, name, fields) for name in ("target", "draft")}
 
 

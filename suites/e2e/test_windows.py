@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,13 @@ from verispec.errors import VerispecError
 from verispec.judge import Mismatch
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._drafts import Drafter, Text, enough, explained, judge_texts
-from verispec.suites.e2e._explained_texts import explained_texts
+from verispec.suites.e2e._explained_texts import Mistakes, explained_texts
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import LAYOUTS, METHODS, Load, greedy, layout_of, require, stepped
 from verispec.suites.e2e._texts import check_texts
-from verispec.suites.e2e._windowed import MIXED, ORDERS, save_mixed, save_windowed
+from verispec.suites.e2e._windowed import MIXED, ORDERS, WINDOWS, save_mixed, save_windowed
 
 LENGTH = 40
 PROMPTS = 6
@@ -37,27 +37,46 @@ def windowed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return save_windowed(tmp_path_factory.mktemp("windowed"))
 
 
+@pytest.fixture(scope="session")
+def windows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return the folders of targets with other windows, by the mistake in words."""
+    return {
+        told: save_windowed(tmp_path_factory.mktemp("window") / "models", window)["target"]
+        for told, window in WINDOWS.items()
+    }
+
+
 @case("GEN-41", target="windowed", draft=METHODS, reach=REACH)
 def test_every_token_sees_its_window(
-    load: Load, windowed: dict[str, Path], prompts: Any, draft: str, memory: str = ""
+    load: Load, windowed: dict[str, Path], windows: dict[str, Path], prompts: Any, draft: str, memory: str = ""
 ) -> None:
     """Greedy texts that outgrow the window, with drafts and rejections at its edge; the draft model has one too."""
     chosen = prompts[:PROMPTS]
     drafter = windowed["draft"] if draft.startswith("draft_model") else None
     generator, asked = load(draft, memory, target=windowed["target"], drafter=drafter), greedy(chosen, LENGTH)
+    model, results = reference_model(windowed["target"]), generator.generate(asked)
 
     def check(n: int, result: GenerationResult) -> None:
-        reference_model(windowed["target"]).judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
+        model.judge_greedy(chosen[n], result.token_ids, f"prompt {n}")
 
-    check_texts(asked, generator.generate(asked), check, layout_of(memory), Again(generator, asked))
+    try:
+        check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
+    except Mismatch as mismatch:
+        texts = [(each.prompt_token_ids, result.token_ids) for each, result in zip(asked, results, strict=True)]
+        raise explained_texts(mismatch, model, models_of(windows), texts) from None
+
+
+def models_of(folders: Mapping[str, Path]) -> Mistakes:
+    """Return the models of folders by the mistake in words, each loaded when it is needed."""
+    return {told: partial(lambda folder: [reference_model(folder)], folder) for told, folder in folders.items()}
 
 
 @case("GEN-41", target="windowed", memory=LAYOUTS, draft=METHODS, reach=f"{REACH}, and chunked prefill or preemption")
 def test_every_token_sees_its_window_in_any_layout(
-    load: Load, windowed: dict[str, Path], prompts: Any, memory: str, draft: str
+    load: Load, windowed: dict[str, Path], windows: dict[str, Path], prompts: Any, memory: str, draft: str
 ) -> None:
     """Blocks that a window has left may be used again, those that a rejection brings back may not."""
-    test_every_token_sees_its_window(load, windowed, prompts, draft, memory)
+    test_every_token_sees_its_window(load, windowed, windows, prompts, draft, memory)
 
 
 @case(
@@ -172,10 +191,7 @@ def test_every_layer_has_its_own_window(load: Load, mixed: Orders, prompts: Any,
     try:
         check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
     except Mismatch as mismatch:
-        mistakes = {
-            told: partial(lambda folder: [reference_model(folder)], folder)
-            for told, folder in other_orders(mixed, "target").items()
-        }
+        mistakes = models_of(other_orders(mixed, "target"))
         texts = [(each.prompt_token_ids, result.token_ids) for each, result in zip(asked, results, strict=True)]
         raise explained_texts(mismatch, model, mistakes, texts) from None
 

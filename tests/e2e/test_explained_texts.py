@@ -147,6 +147,19 @@ def test_windows_of_other_layers_are_named(engine: str, layers: str, tmp_path: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("window_mutants:window_without_the_token", "the window had one token more"),
+        ("window_mutants:windows_ignored", "there was no window"),
+    ],
+)
+def test_a_window_of_another_size_is_named(engine: str, told: str, tmp_path: Path) -> None:
+    case = "windows:GEN-41:draft=none;target=windowed"
+    assert records_of(engine, [case], tmp_path)[case]["failure"]["details"][FAULT] == told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("engine", "number"), [("hybrid_mutants:chunk_forgotten", 0), ("hybrid_mutants:window_of_chunks_forgotten", 1)]
 )
 def test_states_lost_between_chunks_are_named(engine: str, number: int, tmp_path: Path) -> None:
