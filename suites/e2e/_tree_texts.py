@@ -27,6 +27,55 @@ TREE_MISTAKES = {
 """Mistakes of a target that verifies trees, in words, to follow "as if"."""
 
 
+DRAFTER_MISTAKES = {told: mistake for told, mistake in TREE_MISTAKES.items() if mistake in (FOREIGN, PLACES)}
+"""Those of them that a drafter can make."""
+
+
+def drafted_with(drafter: Path, known: Sequence[int], paths: Sequence[Ranks], mistake: str) -> dict[Ranks, int]:
+    """Return the tokens of a tree behind a text, as a drafter with one of `DRAFTER_MISTAKES` drafts them.
+
+    Args:
+        drafter: folder of the draft model.
+        known: tokens of the text.
+        paths: nodes of the tree, in the order of their places, shorter ones first.
+        mistake: a value of `DRAFTER_MISTAKES`.
+    """
+    root, tokens = len(known) - 1, dict[Ranks, int]()
+    number = {(): root} | {path: root + 1 + n for n, path in enumerate(paths)}
+    for depth in range(1, 1 + max(map(len, paths))):
+        own = list(tokens)
+        places = [root + (number[path] - root if mistake == PLACES else len(path)) for path in own]
+        mask = torch.full((root + 1 + len(own),) * 2, float("-inf"), dtype=torch.float64).triu(1)
+        for path in own if mistake != FOREIGN else ():
+            hidden = [number[other] for other in own if path[: len(other)] != other]
+            mask[number[path], hidden] = float("-inf")
+        with quiet():
+            output = model(drafter, torch.float64)(
+                torch.tensor([[*known, *tokens.values()]]),
+                attention_mask=mask[None, None],
+                position_ids=torch.tensor([[*range(root + 1), *places]]),
+                use_cache=False,
+            )
+        for path in paths:
+            if len(path) == depth:
+                falling = output.logits[0, number[path[:-1]]].argsort(descending=True, stable=True)
+                tokens[path] = int(falling[path[-1]])
+    return tokens
+
+
+def accepted_with(tokens: Mapping[Ranks, int], following: Sequence[int]) -> int:
+    """Return how many drafts of a tree a greedy step accepts whose text goes on with `following`."""
+    path: Ranks = ()
+    for wanted in following:
+        child = next(
+            (p for p, token in tokens.items() if p[:-1] == path and len(p) > len(path) and token == wanted), None
+        )
+        if child is None:
+            break
+        path = child
+    return len(path)
+
+
 @dataclass(frozen=True)
 class TreeStep:
     """A step of a text.

@@ -546,6 +546,7 @@ CAUGHT: dict[str, list[str]] = {
         "pairs:GEN-31:memory=one sequence, slots;target=tiny;feature=prompt logprobs",
     ],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
+    "tree_mutants:drafted_at_places": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:places_of_the_level": [
         "trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path",

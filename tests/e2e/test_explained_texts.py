@@ -132,6 +132,17 @@ def test_mistakes_in_trees_are_named(engine: str, case: str, words: str, tmp_pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("engine", "mistake"),
+    [("tree_mutants:branches_drafted_together", FOREIGN), ("tree_mutants:drafted_at_places", PLACES)],
+)
+def test_mistakes_of_a_drafter_of_trees_are_named(engine: str, mistake: str, tmp_path: Path) -> None:
+    case = "trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path"
+    (told,) = (words for words, own in TREE_MISTAKES.items() if own == mistake)
+    assert records_of(engine, [case], tmp_path)[case]["failure"]["details"][FAULT] == f"for the drafter {told}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("engine", "layers"),
     [
         ("window_mutants:one_mask", "all layers"),

@@ -120,6 +120,19 @@ class BranchesDraftedTogether(CPURunner):
 branches_drafted_together = engine_with(BranchesDraftedTogether)
 
 
+class DraftedAtPlaces(CPURunner):
+    """A node has for the drafter the position of its place, not of its depth."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        run = proposer._run
+        proposer._run = lambda table, lens, places, positions, *more: run(table, lens, places, places, *more)
+        return proposer
+
+
+drafted_at_places = engine_with(DraftedAtPlaces)
+
+
 class DrafterSees(CPURunner):
     """Base of the runners whose drafter lets the nodes of a tree attend to other ones."""
 
