@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from verispec.engines.protocol.generation import FinishReason, GenerationResult
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    SpeculativeStep,
+    TokenLogprobs,
+)
 from verispec.judge import Mismatch
+from verispec.suites.e2e._logprobs import Text, check_result
 from verispec.suites.e2e.test_limits import require_reason, require_stopped
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
@@ -42,3 +50,14 @@ def test_the_ends_that_are_passed_are_told_from_the_others() -> None:
 
 def test_texts_that_end_at_their_stop_tokens_pass() -> None:
     require_stopped([ended([3, 0], STOP), ended([5], STOP), ended([6, 7], LENGTH)], {0, 5})
+
+
+@pytest.mark.parametrize(("told", "behind"), [(5, True), (4, False)])
+def test_log_probabilities_behind_an_end_are_named(told: int, behind: bool) -> None:
+    nothing: Any = None
+    text = Text("a text", nothing, GenerationRequest((1,), logprobs=0), (3, 4, 0))
+    steps = (SpeculativeStep(0, 0), SpeculativeStep(3, 3))
+    result = GenerationResult((3, 4, 0), STOP, steps=steps, logprobs=(TokenLogprobs(-1.0),) * told)
+    with pytest.raises(Mismatch, match=f"a text has {told} log-probabilities, expected 3") as caught:
+        check_result(text, result, "raw")
+    assert ("verified 5 tokens, of which it has 3" in caught.value.failure.message) == behind
