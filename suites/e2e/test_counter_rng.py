@@ -16,7 +16,7 @@ from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._lookup import looked_up
 from verispec.suites.e2e._parameters import check_tokens
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_head, reference_model
-from verispec.suites.e2e._setups import DRAFTERS, LAYOUTS, Load, options_of, require, with_steps
+from verispec.suites.e2e._setups import CUT, DRAFTERS, LAYOUTS, Load, options_of, require, with_steps
 from verispec.suites.e2e._tiny import VOCAB
 
 TARGET = fixtures.model("target")
@@ -68,6 +68,39 @@ def test_a_seed_decides_the_text(load: Load, prompts: Any, seed: int, draft: str
 @case("GEN-17", draft="draft_model k=6", sampler="request_state", reach="a request with a seed")
 def test_a_seed_decides_long_chains(load: Load, prompts: Any, seed: int) -> None:
     test_a_seed_decides_the_text(load, prompts, seed, "draft_model k=6", None)
+
+
+@case(
+    "GEN-17",
+    draft=["ngram k=3", "draft_model k=3"],
+    sampler="request_state",
+    memory=CUT,
+    reach="steps without room for the drafts of all requests",
+)
+def test_a_small_step_cuts_no_drafts(load: Load, prompts: Any, seed: int, draft: str) -> None:
+    """Steps have room for the drafts of two of three requests, or of one of two: the last one waits.
+
+    A shorter chain would draw other numbers. Prompts are short, so that most steps read drafts alone.
+    """
+    proposer: dict[str, Any] = {"drafter": drafter(draft), "most": 3}
+    if draft.startswith("ngram"):
+        proposer["known"] = lambda sequence: looked_up(sequence, 2, 4, 3)
+    small: dict[str, Any] = {"max_num_batched_tokens": 7}
+    for chosen, memory, options in ((prompts[40:46], CUT, {}), (prompts[3:5], "", small)):
+        asked = [
+            GenerationRequest(
+                (*prompt[: 4 + n], *prompt[: 3 * (n % 2)]),
+                max_tokens=LENGTH,
+                temperature=1.0,
+                ignore_eos=True,
+                seed=seed + n,
+            )
+            for n, prompt in enumerate(chosen)
+        ]
+        results = load(draft, memory, sampler="request_state", **options).generate(asked)
+        for n, (request, result) in enumerate(zip(asked, with_steps(results), strict=True)):
+            definition = Definition(request, result.token_ids, reference_model(TARGET), **proposer)
+            definition.judge(result, f"prompt {n} of {len(asked)}, whose drafts do not all fit a step")
 
 
 @case(
@@ -127,14 +160,11 @@ def test_a_short_request_that_resumes_drafts_first(load: Load, prompts: Any, see
     """Two blocks of 32 tokens hold a request of 24 tokens and one of two, until the first one grows into both.
 
     The second one then has fewer than a dozen tokens. It starts again, and its numbers are those of a text that was
-    never interrupted. The last pair has blocks enough, and a step has no room for three drafts of each: the second one
-    waits.
+    never interrupted.
     """
     options: dict[str, Any] = {"block_size": 32, "num_blocks": 3, "max_num_seqs": 2, "max_model_len": 64}
     preempted = 0
-    for n in range(4):
-        if n == 3:
-            options = {"max_num_batched_tokens": 7}
+    for n in range(3):
         generator = load("draft_model k=3", sampler="request_state", **options)
         asked = [
             GenerationRequest(

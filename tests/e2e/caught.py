@@ -474,6 +474,9 @@ CAUGHT: dict[str, list[str]] = {
     "cut_mutants:last_distributions": [
         "sampled:GEN-7:target=tiny;drafter=target;draft=draft_model k=3;batch=cut by the budget",
     ],
+    "cut_mutants:drafts_cut_for_all": [
+        "counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state;memory=budget of 10 for three",
+    ],
     "cut_mutants:cut_drafts_counted": ["limits:GEN-8:draft=draft_model k=3;memory=budget of 10 for three"],
     "cut_mutants:logits_of_slot_zero": ["counter_rng:GEN-17:draft=draft_model k=3;sampler=request_state;check=slots"],
     "cut_mutants:chunks_behind_the_prompt_sample": [

@@ -56,6 +56,14 @@ class CutDraftsCounted(CPURunner):
         super()._advance(scheduled, sampling, *rest)
 
 
+class DraftsCutForAll(CPURunner):
+    """Drafts are cut to the rest of a step's budget where a counter draws them too."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        self._scheduler.repeatable = False
+
+
 class LogitsOfSlotZero(CPURunner):
     """A request without drafts writes the logits of its drafts over those of slot 0."""
 
@@ -115,6 +123,7 @@ class DraftsListedTwice(CPURunner):
 last_drafts_verified = engine_with(LastDraftsVerified)
 last_distributions = engine_with(LastDistributions)
 cut_drafts_counted = engine_with(CutDraftsCounted)
+drafts_cut_for_all = engine_with(DraftsCutForAll)
 logits_of_slot_zero = engine_with(LogitsOfSlotZero)
 chunks_behind_the_prompt_sample = engine_with(ChunksBehindThePromptSample)
 stops_in_the_prompt = engine_with(StopsInThePrompt)
