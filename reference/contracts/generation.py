@@ -308,7 +308,7 @@ CONTRACT = Contract(
             "An MTP layer drafts from the target's state after the last layer, on the side of the final norm that its "
             "format has (MiMo: before it), and the embedding of the next token, at ends of chunks too. Each further "
             "draft is one position on and reads the layer's own output for the draft before it. Keys of verified "
-            "tokens come from the target's states.",
+            "tokens come from the target's states. The embedding at position 0 counts for every request or for none.",
             "DeepSeek-AI 2024 (arXiv 2412.19437), section 2.2; vllm 0.33.0 MiMoModel, whose output has no norm; "
             "llama.cpp#24025: the state on the other side of the norm; sglang#26800: the wrong token at the end of a "
             "chunk; vllm#14649: keys of accepted drafts that stayed those of the layer's own output",

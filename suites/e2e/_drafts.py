@@ -249,8 +249,24 @@ def judge_chains(
         judge_by_any(right, texts, layout, again, read)
     except Mismatch as mismatch:
         texts = enough(right, texts, again)
+        if are_apart(right, texts):
+            told = f"{mismatch.failure.message}; all drafts are as if {SOME_FIRST}"
+            details = {**mismatch.failure.details, FAULT: SOME_FIRST}
+            raise Mismatch(replace(mismatch.failure, message=told, details=details)) from None
         mistakes = chain_mistakes(name, folder, target, depth, texts)
         raise explained(mismatch, right, mistakes, texts) from None
+
+
+SOME_FIRST = "the embedding at position 0 counted for some requests, and for others not"
+
+
+def are_apart(right: Sequence[Drafter], texts: Sequence[Text]) -> bool:
+    """Return True if each text is right by one of two drafters, and neither drafter is right for all."""
+    if len(right) != 2:
+        return False
+    first, second = ([next(wrong_steps(own, [text]), None) is None for text in texts] for own in right)
+    either = all(a or b for a, b in zip(first, second, strict=True))
+    return either and not all(first) and not all(second)
 
 
 def chain_mistakes(

@@ -503,6 +503,7 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "drafter_mutants:masks_in_one_place": ["drafters:GEN-47:draft=draft_model parallel k=8"],
     "drafter_mutants:state_before_the_last_layer": ["drafters:GEN-48:memory=preemption;draft=mtp k=3"],
+    "drafter_mutants:first_of_the_batch": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:state_after_the_norm": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:state_of_the_target": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:token_not_shifted": ["drafters:GEN-48:draft=mtp k=3"],

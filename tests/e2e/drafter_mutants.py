@@ -174,6 +174,22 @@ class StateAfterTheNorm(CPURunner):
         return made
 
 
+class FirstOfTheBatch(CPURunner):
+    """The embedding at position 0 is left out for the first request of a batch alone."""
+
+    def _callable_head(self, head: Any) -> Any:
+        called = super()._callable_head(head)
+        run = type(called).__call__
+
+        def with_first(own: Any, ids: torch.Tensor, hidden: torch.Tensor, positions: torch.Tensor, **more: Any) -> Any:
+            moved = torch.where(positions == 0, -1, positions)
+            moved[:, 0] = positions[:, 0]
+            return run(own, ids, hidden, moved, **more)
+
+        called.__class__ = type("FirstOfTheBatch", (type(called),), {"__call__": with_first})
+        return called
+
+
 class StateOfTheTarget(CPURunner):
     """Later drafts of an MTP layer read the state that the first one read."""
 
@@ -289,6 +305,7 @@ heads_keys_stay = engine_with(HeadsKeysStay)
 masks_in_one_place = engine_with(MasksInOnePlace)
 state_before_the_last_layer = engine_with(StateBeforeTheLastLayer)
 state_after_the_norm = engine_with(StateAfterTheNorm)
+first_of_the_batch = engine_with(FirstOfTheBatch)
 state_of_the_target = engine_with(StateOfTheTarget)
 token_not_shifted = engine_with(TokenNotShifted)
 lookups_move_up = engine_with(LookupsMoveUp)

@@ -21,7 +21,7 @@ from verispec.engines.protocol.generation import (
 from verispec.judge import Failure, Kind, Mismatch
 from verispec.run.record import FAULT
 from verispec.suites.e2e._again import MOST, Again
-from verispec.suites.e2e._drafts import ENOUGH, Text, explained, judge_texts
+from verispec.suites.e2e._drafts import ENOUGH, SOME_FIRST, Text, explained, judge_texts
 from verispec.suites.e2e._reference_model import Array, ReferenceModel
 from verispec.suites.e2e._stale_keys import STALE
 from verispec.suites.e2e._texts import check_texts
@@ -284,9 +284,10 @@ def test_the_first_wrong_tokens_of_texts_are_told() -> None:
             "drafters:GEN-48:draft=mtp k=3",
             "as if the layer read the target's state before the last layer, not behind it",
         ),
+        ("drafter_mutants:first_of_the_batch", "drafters:GEN-48:draft=mtp k=3", f"as if {SOME_FIRST}"),
         ("drafter_mutants:heads_keys_stay", "greedy:GEN-14:draft=eagle3 k=3", f"as if {STALE}"),
     ],
-    ids=["pause", "state", "norm", "layer", "keys"],
+    ids=["pause", "state", "norm", "layer", "first", "keys"],
 )
 def test_faulty_engines_are_told(engine: str, case: str, words: str, tmp_path: Path) -> None:
     assert words in records_of(engine, [case], tmp_path)[case]["failure"]["message"]
