@@ -76,6 +76,74 @@ def accepted_with(tokens: Mapping[Ranks, int], following: Sequence[int]) -> int:
     return len(path)
 
 
+SHARED, KEPT, UNSCALED = "shared", "kept", "unscaled"
+LAW_MISTAKES = {
+    "the drafts of a level shared one random number": SHARED,
+    "a rejected draft could be drawn behind its path": KEPT,
+    "a draft were tested by its own probability, and not by its share of what its rejected siblings leave": UNSCALED,
+}
+"""Mistakes of the verification of trees by their words, to follow "as if"."""
+
+
+def level_law(p: Array, children: Sequence[int], mistake: str) -> tuple[Array, Array]:
+    """Return the probabilities of the next token as an accepted draft, and behind the end of a path; [V] each.
+
+    Args:
+        p: the target's probabilities.
+        children: tokens of the drafts, in the order in which they are tried.
+        mistake: a value of `LAW_MISTAKES`.
+    """
+    accepted, left = np.zeros_like(p), p.copy()
+    passed, rest = 0.0, 1.0
+    for token in children:
+        chance = float(p[token] if mistake == UNSCALED else left[token] / left.sum()) if left.sum() > 0 else 0.0
+        if mistake == SHARED:
+            share, passed = max(chance - passed, 0.0), max(chance, passed)
+            rest = 1 - passed
+        else:
+            share, rest = rest * chance, rest * (1 - chance)
+        accepted[token] += share
+        left[token] = 0.0
+    drawn = p if mistake == KEPT or not left.sum() > 0 else left / left.sum()
+    return accepted, rest * drawn
+
+
+def mistaken_tree_laws(
+    rows: Callable[[Tokens], Array], drafter: Path, prompt: Tokens, paths: Sequence[Ranks]
+) -> dict[str, Array]:
+    """Return the probabilities [V * V * V] of three tokens behind a prompt, by the mistake in words.
+
+    Engines may draft for the last token of a request, which needs no draft, or not.
+
+    Args:
+        rows: function from tokens behind the prompt to the target's probabilities of the next one.
+        drafter: folder of the draft model.
+        prompt: the prompt; the first token behind it is not drafted.
+        paths: nodes of the tree, in the order of their places.
+    """
+    first = rows(())
+    size = len(first)
+    top = [path for path in paths if len(path) == 1]
+
+    def drafted(*known: int) -> dict[Ranks, int]:
+        return drafted_with(drafter, (*prompt, *known), paths, "")
+
+    laws = {(told, ends): np.zeros((size,) * 3) for told in LAW_MISTAKES for ends in ("", ", for a last token too")}
+    for a in range(size):
+        tree = drafted(a)
+        for b in range(size):
+            third, anew = rows((a, b)), [token for path, token in drafted(a, b).items() if path in top]
+            node = next((path for path in top if tree[path] == b), None)
+            below = [tree[path] for path in paths if path[:-1] == node]
+            for (told, ends), law in laws.items():
+                mistake = LAW_MISTAKES[told]
+                accepted, drawn = level_law(rows((a,)), [tree[path] for path in top], mistake)
+                behind = sum(level_law(third, below, mistake))
+                last = sum(level_law(third, anew, mistake)) if ends else third
+                law[a, b] = first[a] * (accepted[b] * behind + drawn[b] * last)
+    return {told + ends: law.ravel() for (told, ends), law in laws.items()}
+
+
 @dataclass(frozen=True)
 class TreeStep:
     """A step of a text.

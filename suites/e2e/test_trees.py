@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +14,11 @@ import numpy as np
 
 from verispec import fixtures
 from verispec.cases import case
+from verispec.cases.request_parameters import distribution
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
+from verispec.judge.statistics.supposed import Sample, assert_law
 from verispec.run.record import FAULT
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._explained_texts import explained_texts
@@ -36,7 +39,7 @@ from verispec.suites.e2e._setups import (
 )
 from verispec.suites.e2e._texts import check_texts
 from verispec.suites.e2e._tiny import VOCAB
-from verispec.suites.e2e._tree_texts import DRAFTER_MISTAKES, TreeTexts, accepted_with, drafted_with
+from verispec.suites.e2e._tree_texts import DRAFTER_MISTAKES, TreeTexts, accepted_with, drafted_with, mistaken_tree_laws
 from verispec.suites.e2e.test_draft_schedules import ARRIVING
 from verispec.suites.e2e.test_sampled import HEAT, PROMPT, SEQUENCES, sequence_counts, sequence_law
 
@@ -175,8 +178,22 @@ def test_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed: int, 
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], max_num_seqs=MANY, **options)
     exact = sequence_law(tiny["target"], asked[0]).ravel()
     results = sampled_in_parts(generator, asked, lambda results, part: fits(sequence_counts(results), exact, part))
-    assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens", sequence_names())
+    sample = Sample(sequence_counts(results).tolist(), exact, lambda: mistaken_laws(tiny, TREES[tree], asked[0]))
+    assert_law(sample, "sequences of three tokens", sequence_names())
     require_accepted_drafts(results)
+
+
+def mistaken_laws(
+    tiny: dict[str, Path], paths: Sequence[tuple[int, ...]], request: GenerationRequest
+) -> dict[str, Any]:
+    """Return the laws of three tokens that mistakes in the verification of trees give, by the mistake in words."""
+
+    @cache
+    def rows(tokens: tuple[int, ...]) -> Any:
+        row = reference_model(tiny["target"]).logits(PROMPT, (*tokens, 0))[len(tokens)]
+        return distribution(row, request)
+
+    return mistaken_tree_laws(rows, tiny["draft"], PROMPT, paths)
 
 
 UNLIKE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

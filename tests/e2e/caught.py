@@ -568,6 +568,9 @@ CAUGHT: dict[str, list[str]] = {
     "tree_mutants:positions_of_places": [
         "trees:GEN-44:tree=forks",
     ],
+    "tree_mutants:one_number_a_level": [
+        "trees:GEN-44:tree=wide;limits=none;mode=law",
+    ],
     "tree_mutants:one_number_for_all": [
         "trees:GEN-44:tree=forks;limits=none;mode=law",
     ],

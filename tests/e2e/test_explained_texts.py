@@ -15,7 +15,17 @@ from verispec.run.record import ALTERNATIVELY, FAULT
 from verispec.suites.e2e._chunk_states import chunk_mistakes
 from verispec.suites.e2e._explained_texts import ENOUGH, explained_texts
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, reference_model
-from verispec.suites.e2e._tree_texts import FOREIGN, LONE, PLACES, TREE_MISTAKES, UNMOVED, TreeTexts
+from verispec.suites.e2e._tree_texts import (
+    FOREIGN,
+    KEPT,
+    LAW_MISTAKES,
+    LONE,
+    PLACES,
+    TREE_MISTAKES,
+    UNMOVED,
+    TreeTexts,
+    level_law,
+)
 
 TARGET, DRAFTER = fixtures.model("target"), fixtures.model("draft")
 CHAIN, WIDE = ((0,), (0, 0), (0, 0, 0)), ((0,), (1,), (2,))
@@ -139,6 +149,24 @@ def test_mistakes_of_a_drafter_of_trees_are_named(engine: str, mistake: str, tmp
     case = "trees:GEN-14:tree=forks;target=tiny;drafter=close;check=every path"
     (told,) = (words for words, own in TREE_MISTAKES.items() if own == mistake)
     assert records_of(engine, [case], tmp_path)[case]["failure"]["details"][FAULT] == f"for the drafter {told}"
+
+
+@pytest.mark.slow
+def test_drafts_of_a_level_that_share_a_number_are_named(tmp_path: Path) -> None:
+    case = "trees:GEN-44:tree=wide;limits=none;mode=law"
+    failure = records_of("tree_mutants:one_number_a_level", [case], tmp_path)[case]["failure"]
+    assert failure["details"][FAULT] == "the drafts of a level shared one random number"
+
+
+@pytest.mark.parametrize("mistake", LAW_MISTAKES.values())
+def test_mistaken_laws_of_a_level_are_laws(mistake: str) -> None:
+    """Without a draft all are the right law, and so are those of several drafts with one."""
+    p = np.array([0.4, 0.3, 0.2, 0.1])
+    for children in ((), (1,), (1, 0), (2, 1, 0)):
+        accepted, drawn = level_law(p, children, mistake)
+        assert np.isclose((accepted + drawn).sum(), 1)
+        same = np.allclose(accepted + drawn, p)
+        assert same == (len(children) < (1 if mistake == KEPT else 2))
 
 
 @pytest.mark.slow

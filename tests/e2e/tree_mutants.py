@@ -89,10 +89,29 @@ class OneNumberForAll(CPURunner):
             ops.run = right
 
 
+class OneNumberALevel(CPURunner):
+    """The drafts of a level are compared with the same random number."""
+
+    def step(self, on_emit: Any = None) -> None:
+        right, depths = ops.run, self._tree.depths
+
+        def shared(name: str, device: torch.device, **given: Any) -> None:
+            if name == "verify_tree_sampled":
+                given["uniform_samples"] = given["uniform_samples"][:, torch.from_numpy(depths)].clone()
+            right(name, device, **given)
+
+        ops.run = shared
+        try:
+            super().step(on_emit)
+        finally:
+            ops.run = right
+
+
 branches_seen = engine_with(BranchesSeen)
 lone_node_not_moved = engine_with(LoneNodeNotMoved)
 path_not_moved = engine_with(PathNotMoved)
 positions_of_places = engine_with(PositionsOfPlaces)
+one_number_a_level = engine_with(OneNumberALevel)
 one_number_for_all = engine_with(OneNumberForAll)
 
 
