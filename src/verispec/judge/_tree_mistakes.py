@@ -131,7 +131,7 @@ def typical(
     """Return a mistake of `verify_tree_typical`; see `sampled`.
 
     Args:
-        begin: what a node takes from the one before it.
+        begin: function that changes a node as it begins by the node before it.
         last: draw of the last token.
         rejects_untried: True if children that a full path does not try count as rejected.
         is_alone: True if tried children are not added up.
