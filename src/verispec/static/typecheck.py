@@ -47,8 +47,10 @@ KINDS: Final = {
 """Kinds of Pyrefly's errors that concern this checker, and their rules."""
 
 _WARNINGS: Final = frozenset({"no-matching-overload", "bad-override-param-name"})
-_UNSURE: Final = re.compile(r"`NoneType`|`object`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`")
-"""Stubs of packages that a tree needs and that are not installed."""
+_UNSURE: Final = re.compile(
+    r"`NoneType`|`object`|`object\.__init__`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`"
+)
+"""Stubs of packages that a tree needs and that are not installed, and constructors that only such a package makes."""
 
 _PLAIN: Final = re.compile(r"got `(?:bool|int|float|str)`")
 """Results of a property, which a method was before."""
@@ -206,7 +208,10 @@ def _program() -> str | None:
 
 def _key(tree: Tree, host: Tree | None, program: str, wanted: list[str] | None) -> str:
     state = Path(program).stat()
-    digest = hashlib.blake2b(f"{state.st_size} {state.st_mtime_ns} {sorted(KINDS)}".encode(), digest_size=16)
+    digest = hashlib.blake2b(
+        f"{state.st_size} {state.st_mtime_ns} {sorted(KINDS)} {_UNSURE.pattern} {_PLAIN.pattern}".encode(),
+        digest_size=16,
+    )
     digest.update(json.dumps(wanted).encode())
     for part in (tree, host):
         digest.update(b"\0\0")

@@ -103,6 +103,33 @@ HARMLESS = {
     },
     "a new package": {"pkg/new.py": "import torch\nfrom vllm import LLM\nx = torch.zeros(2).sum()\n"},
     "annotations": changed("pkg/use.py", ("row = Row", "row: Row = Row")),
+    "fields by the decorator of a package": {
+        "pkg/new.py": """
+from pydantic_of_nobody.dataclasses import dataclass
+
+@dataclass
+class Params:
+    json_object: bool = False
+
+params = Params(json_object=True)
+"""
+    },
+    "a class that a subclass names": {
+        "pkg/new.py": """
+from typing import Generic, TypeVar
+
+class Metadata:
+    pass
+
+T = TypeVar("T", bound=Metadata)
+
+class Builder(Generic[T]):
+    made: type[T]
+
+    def build(self) -> T:
+        return self.made(num_tokens=3)
+"""
+    },
 }
 
 
