@@ -116,17 +116,6 @@ def probabilities_at_1(patch: Patch) -> None:
     )
 
 
-def probabilities_of_8_bits(patch: Patch) -> None:
-    """Record the distributions of drafts in bfloat16."""
-    draw = whole.sample_drafts
-
-    def recorded(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        token_ids, probs = draw(*given)
-        return token_ids, probs.bfloat16().float()
-
-    patch.setattr(whole, "sample_drafts", recorded)
-
-
 def heat_capped(patch: Patch) -> None:
     run = flat.ops.run
 
@@ -280,7 +269,6 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
         ),
         (the_same_numbers_in_every_step, lambda: seeds.test_a_step_shares_no_random_number_with_the_next(ENGINE, 5)),
         (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),
-        (probabilities_of_8_bits, lambda: seeds.test_drafts_are_verified_by_unrounded_probabilities(ENGINE, 5)),
         (heat_capped, lambda: limits.test_extreme_temperatures_keep_their_odds(under_test(), 5, "30")),
         (top_p_floor, lambda: limits.test_top_p_is_exact(under_test(), 5, "top_p 0.03", "edge")),
         (
