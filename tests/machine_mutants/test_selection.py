@@ -10,6 +10,9 @@ from verispec.errors import VerispecError
 from verispec.mutants import campaign, schemata
 from verispec.mutants.layers import chosen
 
+SOURCES = Path(__file__).parents[2] / "reference"
+"""The checkout's; an installed package has none."""
+
 
 @pytest.mark.parametrize(
     ("op", "words"),
@@ -20,6 +23,7 @@ def test_an_unknown_op_is_refused_before_a_build(op: str, words: str, monkeypatc
         raise AssertionError("nothing has to be built")
 
     monkeypatch.setattr(schemata, "build", build)
+    monkeypatch.setattr(campaign, "_source_root", lambda layer: SOURCES)
     [layer] = chosen("cpp")
     plan = campaign.CampaignPlan(layer, 3, 1, op, 1, 90.0, True, "")
     with pytest.raises(VerispecError, match=words) as caught:
