@@ -282,7 +282,7 @@ def _relevant(errors: Iterable[dict[str, Any]], root: Path, packages: set[str]) 
         kind = error["name"]
         if kind not in KINDS or _UNSURE.search(text):
             continue
-        # What is inferred for a function that a package may provide is not known well enough.
+        # The type of a function that a package may provide is not known well enough.
         if kind == "not-callable" and not _PLAIN.search(text):
             continue
         if kind == "missing-import":

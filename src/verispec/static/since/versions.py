@@ -126,7 +126,7 @@ def parsed(path: str, data: bytes) -> File | None:
         return None
     found: dict[str, list[NamedCode]] = defaultdict(list)
     _collect(tree.body, path, "", "", found)
-    # What is defined twice depends on a condition.
+    # A name with two definitions depends on a condition.
     return File(path, tree, data.splitlines(), {name: same[0] for name, same in found.items() if len(same) == 1})
 
 
@@ -160,7 +160,7 @@ class Versions:
         self.added: list[NamedCode] = []
         pairs = [(self.own, self.before)] + ([(self.host, self.host_before)] if host_before is not None else [])
         for new, old in pairs:
-            # What only one version has is compared with nothing.
+            # A file of one version alone has nothing to be compared with.
             for path in sorted(new.keys() & old.keys()):
                 if not _equal(new[path], old[path]):
                     self._compare(path, new[path], old[path])
@@ -194,7 +194,7 @@ class Versions:
     def mentioning(self, name: str, *, host: bool = False) -> Iterator[File]:
         """Yield the files of the newer tree, or of its `host`, that contain the word `name`."""
         paths = self._mentions[host].get(name.encode(), [])
-        # What is known by its name alone must have a name of its own.
+        # A definition that is found by its name alone must have a name of its own.
         for path in paths if len(paths) <= _MOST else ():
             file = self.file(path)
             if file is not None:
