@@ -157,7 +157,7 @@ def require_stopped(results: Sequence[GenerationResult], stops: Collection[int])
     missed = set().union(*passed)
     told = ", ".join(map(str, sorted(missed)))
     message = f"{count} of {len(results)} texts go on past {told}, a stop token of theirs"
-    ends = sorted({result.token_ids[-1] for result in results}.intersection(stops) - missed)
+    ends = sorted({token for result in results for token in result.token_ids[-1:]}.intersection(stops) - missed)
     require(False, message + (f"; texts end at {', '.join(map(str, ends))}" if ends else ""))
 
 

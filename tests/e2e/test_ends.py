@@ -43,8 +43,8 @@ def test_the_right_reasons_pass() -> None:
 
 
 def test_the_ends_that_are_passed_are_told_from_the_others() -> None:
-    results = [ended([3, 0], STOP), ended([3, 5, 0], STOP), ended([5, 6, 7], LENGTH)]
-    with pytest.raises(Mismatch, match="2 of 3 texts go on past 5, a stop token of theirs; texts end at 0"):
+    results = [ended([3, 0], STOP), ended([3, 5, 0], STOP), ended([5, 6, 7], LENGTH), ended([], LENGTH)]
+    with pytest.raises(Mismatch, match="2 of 4 texts go on past 5, a stop token of theirs; texts end at 0"):
         require_stopped(results, {0, 5})
 
 
