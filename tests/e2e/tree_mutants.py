@@ -74,12 +74,16 @@ class PositionsOfPlaces(CPURunner):
 class OneNumberForAll(CPURunner):
     """All drafts of a request are compared with the same random number."""
 
+    def sources(self) -> torch.Tensor:
+        """Return for each node the node whose random number it gets."""
+        return torch.ones(self._tree.nodes, dtype=torch.int64)
+
     def step(self, on_emit: Any = None) -> None:
         right = ops.run
 
         def shared(name: str, device: torch.device, **given: Any) -> None:
             if name == "verify_tree_sampled":
-                given["uniform_samples"] = given["uniform_samples"][:, 1:2].expand_as(given["uniform_samples"]).clone()
+                given["uniform_samples"] = given["uniform_samples"][:, self.sources()].clone()
             right(name, device, **given)
 
         ops.run = shared
@@ -89,22 +93,11 @@ class OneNumberForAll(CPURunner):
             ops.run = right
 
 
-class OneNumberALevel(CPURunner):
+class OneNumberALevel(OneNumberForAll):
     """The drafts of a level are compared with the same random number."""
 
-    def step(self, on_emit: Any = None) -> None:
-        right, depths = ops.run, self._tree.depths
-
-        def shared(name: str, device: torch.device, **given: Any) -> None:
-            if name == "verify_tree_sampled":
-                given["uniform_samples"] = given["uniform_samples"][:, torch.from_numpy(depths)].clone()
-            right(name, device, **given)
-
-        ops.run = shared
-        try:
-            super().step(on_emit)
-        finally:
-            ops.run = right
+    def sources(self) -> torch.Tensor:
+        return torch.from_numpy(self._tree.depths)
 
 
 branches_seen = engine_with(BranchesSeen)
