@@ -3,8 +3,9 @@
     python tools/false_alarms.py --seeds 0-199 --only "sampler/*:ANY-*" -n 16
 
 `--statistical` chooses the cases of ``verispec certify``, `--others` all but these; everything else is as in a run. The
-`-n` processes take one case after the other, seed by seed: few seeds are incomplete when the time is over. Prints one
-JSON object per alarm, then the number of cases, alarms and whole seeds. Ends with 1 after an alarm.
+`-n` processes take one case after the other, seed by seed: few seeds are incomplete when the time is over. A case that
+draws nothing from its seed runs under the first one alone, since only the contents of unwritten memory would differ.
+Prints one JSON object per alarm, then the number of cases, alarms and whole seeds. Ends with 1 after an alarm.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class ManySeeds:
         self._until = time.monotonic() + seconds
         self._taken = multiprocessing.get_context("fork").Value("q", 0)
         self.counts: Counter[str] = Counter()
+        self._runs: list[tuple[int, pytest.Item]] = []
         # Neither a CUDA context nor a child's pipe survives a fork: each process starts an engine of its own.
         self._start_engine = pytest_plugin._start_engine
         pytest_plugin._start_engine = lambda config: None
@@ -50,6 +52,7 @@ class ManySeeds:
         ]
         if not session.items:
             raise pytest.UsageError("no case matches --only")
+        self._runs = _runs_of(self._seeds, session.items)
         reading, writing = os.pipe()
         for _ in range(self._processes):
             if os.fork() == 0:
@@ -69,7 +72,7 @@ class ManySeeds:
                 seed, outcome = json.loads(line)
                 cases[seed] += 1
                 self.counts += Counter({"cases": 1, outcome: 1, "alarms": int(outcome not in GOOD)})
-        self.counts["seeds"] = sum(count == len(session.items) for count in cases.values())
+        self.counts["seeds"] = sum(cases[seed] == count for seed, count in Counter(s for s, _ in self._runs).items())
         for _ in range(self._processes):
             if os.wait()[1]:
                 self.counts["lost processes"] += 1
@@ -79,9 +82,9 @@ class ManySeeds:
         config = session.config
         self._start_engine(config)
         config.pluginmanager.unregister(name="terminalreporter")
-        following = self._take(session)
+        following = self._take()
         while following and time.monotonic() < self._until:
-            (seed, item), following = following, self._take(session)
+            (seed, item), following = following, self._take()
             config.option.seed = seed
             # pytest keeps what the next item shares with this one; an item that follows itself must begin anew.
             after = following[1] if following and following[1] is not item else None
@@ -92,12 +95,16 @@ class ManySeeds:
             # Shorter than PIPE_BUF: lines of several processes do not mix.
             os.write(pipe, json.dumps([seed, str(record["outcome"])]).encode() + b"\n")
 
-    def _take(self, session: pytest.Session) -> tuple[int, pytest.Item] | None:
+    def _take(self) -> tuple[int, pytest.Item] | None:
         with self._taken.get_lock():
             number = self._taken.value
             self._taken.value += 1
-        seed, item = divmod(number, len(session.items))
-        return (self._seeds[seed], session.items[item]) if seed < len(self._seeds) else None
+        return self._runs[number] if number < len(self._runs) else None
+
+
+def _runs_of(seeds: Sequence[int], items: Sequence[pytest.Item]) -> list[tuple[int, pytest.Item]]:
+    seeded = [item for item in items if "seed" in getattr(item, "fixturenames", ())]
+    return [(seeds[0], item) for item in items] + [(seed, item) for seed in seeds[1:] for item in seeded]
 
 
 def main() -> None:
