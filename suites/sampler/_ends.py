@@ -1,4 +1,4 @@
-"""Rows whose token is one of the ids at which a loop over tiles of the vocabulary may end too early.
+"""Rows whose token is id 0, or one of those at which a loop over tiles of the vocabulary may end too early.
 
 Vocabularies are one past and one short of multiples of common tile sizes. Calls have few rows, so that several programs
 or threads share one.
@@ -21,9 +21,12 @@ REACH = of_models("a grammar leaves one token of any id")
 
 
 def end_ids(vocab: int) -> Array:
-    """Return the last id, the first id of the last tile of each size, and the id before it; the largest comes first."""
+    """Return the ends of the vocabulary, the first id of the last tile of each size, and the id before it.
+
+    The largest comes first.
+    """
     firsts = {(vocab - 1) // tile * tile for tile in TILES}
-    return np.array(sorted({vocab - 1, *firsts, *(first - 1 for first in firsts if first)}, reverse=True))
+    return np.array(sorted({0, vocab - 1, *firsts, *(first - 1 for first in firsts if first)}, reverse=True))
 
 
 def leave_ends(logits: Array) -> Array:

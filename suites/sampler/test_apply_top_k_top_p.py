@@ -165,11 +165,13 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, rule: str, vocab: int) -> No
 
 @case("TKP-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, rule=RULES, reach=_ends.REACH)
 def test_an_id_at_an_end_is_kept(op: OpUnderTest, seed: int, vocab: int, rule: str) -> None:
-    """It is the only possible token, or the likeliest one; then it is the least likely one, which k leaves out."""
+    """It is the only possible token, or the likeliest one, which alone is kept; then k leaves it out as the least."""
     values = arguments(seed, rule, vocab, rows=max(len(_ends.end_ids(vocab)), 4))
     chosen = _ends.leave_ends(values["logits"])
     check(op, values)
     if rule == "k":
+        values["k"][:] = 1
+        check(op, values)
         values = arguments(seed, rule, vocab, rows=len(chosen))
         values["logits"][np.arange(len(chosen)), chosen] = -60.0
         values["k"][:] = vocab - 1

@@ -205,7 +205,7 @@ def end_batch(seed: int, vocab: int, draft: str) -> tuple[Batch, Any, Any]:
     """Return requests of one draft each, which is the id before one of `end_ids`; their rows and these ids."""
     ids = _ends.end_ids(vocab)
     batch = random_batch(np.random.default_rng(seed), (1,) * len(ids), vocab, draft=draft == "present")
-    batch.draft_token_ids[:] = ids - 1
+    batch.draft_token_ids[:] = (ids - 1) % vocab
     return batch, np.arange(len(ids)), ids
 
 
