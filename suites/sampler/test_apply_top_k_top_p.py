@@ -165,17 +165,16 @@ def test_any_vocabulary(op: OpUnderTest, seed: int, rule: str, vocab: int) -> No
 
 @case("TKP-1", check=_ends.AT_ENDS, vocab=_ends.VOCABS, rule=RULES, reach=_ends.REACH)
 def test_an_id_at_an_end_is_kept(op: OpUnderTest, seed: int, vocab: int, rule: str) -> None:
-    """It is the only possible token, or the likeliest one, which alone is kept; then k leaves it out as the least."""
+    """It is the only possible token, or the likeliest one; then k keeps it alone, and leaves out it alone."""
     values = arguments(seed, rule, vocab, rows=max(len(_ends.end_ids(vocab)), 4))
     chosen = _ends.leave_ends(values["logits"])
     check(op, values)
     if rule == "k":
-        values["k"][:] = 1
-        check(op, values)
-        values = arguments(seed, rule, vocab, rows=len(chosen))
-        values["logits"][np.arange(len(chosen)), chosen] = -60.0
-        values["k"][:] = vocab - 1
-        check(op, values)
+        for logit, k in ((60.0, 1), (-60.0, vocab - 1)):
+            values = arguments(seed, rule, vocab, rows=len(chosen))
+            values["logits"][np.arange(len(chosen)), chosen] = logit
+            values["k"][:] = k
+            check(op, values)
 
 
 @case("TKP-1", rule=RULES, vocab=LARGE, spread=["0.1", "3"], size="large", reach=REACH)
@@ -310,6 +309,27 @@ def test_limits_of_uneven_rows(op: OpUnderTest, seed: int, spread: str, rule: st
         values["k"][:] = [5000, 5000, 9000, 9000] if spread == "striped" else [20, 40, 400, 5000]
     if values["p"] is not None:
         values["p"][:] = 0.5 if spread == "striped" else [0.5, 0.8, 0.95, 0.99]
+    check(op, values)
+
+
+@case("TKP-3", spread="stepped", vocab=20_011, rule=RULES, reach=REACH)
+def test_limits_just_past_a_step(op: OpUnderTest, seed: int, rule: str) -> None:
+    """Half of a row's tokens weigh nearly the same, the others a third; a limit keeps 4 to 200 of these.
+
+    An interval for the threshold, guessed from a sample, then holds tokens of the lower step alone.
+    """
+    values = arguments(seed, rule, 20_011)
+    rng = np.random.default_rng(seed)
+    high = rng.random(values["logits"].shape) < 0.5
+    values["logits"] = (values["logits"] * np.float32(0.004) - np.where(high, 0.0, 1.1)).astype(np.float32)
+    count, more = high.sum(axis=1), np.array([4, 15, 60, 200])
+    if values["k"] is not None:
+        values["k"][:] = count + (more if rule == "k" else 3000)
+    if values["p"] is not None:
+        weights = np.exp(np.sort(values["logits"].astype(np.float64), axis=1)[:, ::-1])
+        if rule == "both":
+            weights[np.arange(20_011) >= values["k"][:, None]] = 0.0
+        values["p"][:] = np.cumsum(weights, axis=1)[np.arange(4), count + more] / weights.sum(axis=1)
     check(op, values)
 
 
