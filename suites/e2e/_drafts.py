@@ -107,7 +107,7 @@ def judged_steps(
             bound = judge.rounding(tuple(prompt), tokens)
             if not margin <= bound:
                 message = (
-                    f"at token {place} {step.accepted} drafts were accepted; the drafter's own would be {agreed} "
+                    f"at token {place}, {step.accepted} drafts were accepted; the drafter's own would be {agreed} "
                     f"of {len(window)}, by a margin of {margin:.3g} where rounding explains {bound:.2g}"
                 )
                 details = {"position": place, "margin": float(margin), "bound": bound}

@@ -209,7 +209,7 @@ def test_drafts_are_told_by_their_steps_alone_and_in_pieces() -> None:
     with pytest.raises(Mismatch) as raised:
         judge_texts(wrong_behind_rejected(), [(requests[0].prompt_token_ids, TEXT)], 3, MemoryLayout(chunk=5), again)
     message = raised.value.failure.message
-    assert "at token 4 3 drafts were accepted; the drafter's own would be 0 of 3" in message
+    assert "at token 4, 3 drafts were accepted; the drafter's own would be 0 of 3" in message
     assert "; all 12 wrong steps are behind a rejected draft; 12 others are right" in message
     assert message.endswith("; alone and without a pause, the wrong request is wrong too"), (
         "three plain steps tell little"

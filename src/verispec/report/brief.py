@@ -135,7 +135,7 @@ def effect(cause: Cause) -> str:
     """Return the effect of a cause on a user."""
     message = cause.message.partition(LAST_CALL)[0].partition(BEST)[0].rstrip(".")
     if cause.kind == "raised":
-        return f"the step raises {message}"
+        return f"the step raises {message}" + (f" (at {cause.raised_at})" if cause.raised_at else "")
     clause = clause_of(cause.clause)
     if cause.kind not in _WRONG or clause is None:
         return message
