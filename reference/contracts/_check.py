@@ -241,9 +241,11 @@ def _holds(dtype: str, value: float) -> bool:
 def _check_tensor(contract: Contract, tensor: Tensor, view: TensorView | None, bound: Mapping[str, Any]) -> None:
     if bound[tensor.name] is None:
         flag = tensor.required_if.removeprefix("not ")
-        if tensor.optional and (not flag or bool(bound[flag]) == (flag != tensor.required_if)):
+        with_other = bool(tensor.required_with) and bound[tensor.required_with] is not None
+        if tensor.optional and not with_other and (not flag or bool(bound[flag]) == (flag != tensor.required_if)):
             return
-        why = f" with {flag}={bound[flag]}" if tensor.optional else ""
+        condition = tensor.required_with if with_other else f"{flag}={bound[flag]}" if flag else ""
+        why = f" with {condition}" if condition else ""
         raise ContractError(contract.name, tensor.name, f"a tensor{why}", "None")
     if view is None:
         raise ContractError(contract.name, tensor.name, _TENSOR, type(bound[tensor.name]).__name__)

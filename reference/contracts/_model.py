@@ -63,6 +63,7 @@ class Tensor:
         also: dtypes that their other callers pass.
         optional: True if None is allowed.
         required_if: flag that forbids None, such as "SYNTHETIC_MODE" or "not NO_DRAFT_PROBS".
+        required_with: optional tensor that forbids None where it is passed.
         default: default value, or `REQUIRED`.
         like: tensor of the same dtype.
         may_alias: tensor that may be the same memory.
@@ -83,6 +84,7 @@ class Tensor:
     also: tuple[str, ...] = ()
     optional: bool = False
     required_if: str = ""
+    required_with: str = ""
     default: Any = REQUIRED
     like: str = ""
     may_alias: str = ""
@@ -99,8 +101,9 @@ class Tensor:
         for dtype in filter(None, (self.production, *self.also)):
             if dtype not in self.dtypes:
                 raise ValueError(f"{self.name}: production dtype {dtype} is not among {self.dtypes}")
-        if self.required_if and not self.optional:
-            raise ValueError(f"{self.name}: required_if is for optional tensors")
+        for condition in ("required_if", "required_with"):
+            if getattr(self, condition) and not self.optional:
+                raise ValueError(f"{self.name}: {condition} is for optional tensors")
         if self.column and (len(self.shape) != 1 or self.cumulative or self.within):
             raise ValueError(f"{self.name}: column is for tensors of one axis that hold no counts")
         for axis in self.shape:
@@ -341,7 +344,9 @@ class Contract:
             if unknown := {*words} - {*self.axes} - scalars:
                 raise ValueError(f"{self.name}: {scalar.name} equals an expression with the unknown {sorted(unknown)}")
         for p in self.params:
-            others = (p.like, p.may_alias, p.within) if isinstance(p, Tensor) else (p.like, p.stride_of)
+            others = (
+                (p.like, p.may_alias, p.within, p.required_with) if isinstance(p, Tensor) else (p.like, p.stride_of)
+            )
             for other in filter(None, others):
                 if not any(other == t.name for t in self.tensors):
                     raise ValueError(f"{self.name}: {p.name} refers to the unknown tensor {other!r}")

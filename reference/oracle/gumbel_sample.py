@@ -53,6 +53,8 @@ def gumbel_sample(
     logits_cache: Array | None = None,
     logits_cache_col: Array | None = None,
 ) -> dict[str, Array]:
+    if logits_cache is not None and logits_cache_col is None:
+        raise ValueError("gumbel_sample: logits_cache_col: expected an array with logits_cache, got None")
     tokens = sampled.copy()
     cache = None if logits_cache is None else logits_cache.copy()
     for t, state in enumerate(expanded_idx_mapping):

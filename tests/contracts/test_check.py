@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from verispec.reference import cpu, oracle
 from verispec.reference.contracts import load
 from verispec.reference.contracts._check import ContractError, bind, check, signature
 from verispec.reference.contracts._compiled import plan_of
@@ -472,3 +473,35 @@ class TestLayoutsThatAreKnown:
         for most in range(1, 400):
             self.call(MAX_NUM_TOKENS=3 + most)
         assert len(plan_of(EXPAND).known) <= 256
+
+
+def a_cache_without_its_steps() -> dict[str, Any]:
+    """Arguments of gumbel_sample for one row, with a cache of two steps and none of the row's."""
+    return {
+        "sampled": torch.zeros(1, dtype=torch.int64),
+        "logits": torch.zeros(1, VOCAB),
+        "expanded_idx_mapping": torch.zeros(1, dtype=torch.int32),
+        "temperature": torch.ones(1),
+        "seed": torch.zeros(1, dtype=torch.int64),
+        "pos": torch.zeros(1, dtype=torch.int64),
+        "apply_temperature": True,
+        "is_drafting": True,
+        "logits_cache": torch.zeros(1, 2, VOCAB),
+        "logits_cache_col": None,
+    }
+
+
+def test_a_cache_of_logits_without_the_steps_of_its_rows_is_refused() -> None:
+    """The logits have no place in the cache: vLLM's kernel cannot be compiled for such a call."""
+    call = a_cache_without_its_steps()
+    with pytest.raises(ContractError, match=r"logits_cache_col: expected a tensor with logits_cache, got None$"):
+        checked("gumbel_sample", **call)
+    with pytest.raises(ContractError, match="logits_cache_col"):
+        cpu.op("gumbel_sample")(**call)
+    with pytest.raises(ValueError, match="logits_cache_col"):
+        oracle.load("gumbel_sample")(**numpy_of(call))
+    for step in (None, torch.ones(1, dtype=torch.int32)):
+        checked("gumbel_sample", **call | {"logits_cache": None, "logits_cache_col": step})
+    cpu.op("gumbel_sample")(**call | {"logits_cache_col": torch.ones(1, dtype=torch.int32)})
+    with pytest.raises(ContractError, match="logits_cache_col"):
+        cpu.op("gumbel_sample")(**call)

@@ -36,6 +36,7 @@ def test_a_sound_contract_is_accepted() -> None:
         ((OUT, Scalar("s", int, "", equals="B+y")), "unknown ['y']"),
         ((OUT, Tensor("x", ("B",), ("int32",), "", within="y")), "unknown tensor 'y'"),
         ((OUT, Tensor("x", ("B",), ("int32",), "", optional=True, required_if="F")), "unknown flag 'F'"),
+        ((OUT, Tensor("x", ("B",), ("int32",), "", optional=True, required_with="y")), "unknown tensor 'y'"),
         ((Tensor("x", ("B",), ("int32",), ""),), "writes a tensor or returns something"),
     ],
 )
@@ -52,6 +53,7 @@ def test_a_contract_that_contradicts_itself_is_refused(params: tuple[Tensor | Sc
         ({"dtypes": ("int32",), "production": "int64"}, "production dtype int64"),
         ({"dtypes": ("int32",), "also": ("int64",)}, "production dtype int64"),
         ({"dtypes": ("int32",), "required_if": "F"}, "required_if is for optional"),
+        ({"dtypes": ("int32",), "required_with": "y"}, "required_with is for optional"),
         ({"dtypes": ("int32",), "shape": ("B/2",)}, "not an axis expression"),
     ],
 )

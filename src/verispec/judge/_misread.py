@@ -47,7 +47,7 @@ def _all(contract: Contract, inputs: Inputs) -> Misread:
             yield from _of_states(param, value, inputs)
             yield from _of_values(param, value)
             yield from _of_columns(param, value)
-            if param.optional and not param.required_if:
+            if param.optional and not param.required_if and inputs.get(param.required_with) is None:
                 yield f"{param.name} were None", {param.name: None}
     yield from _of_pairs(contract, inputs)
     if rows.axis and all(first_axis(tensor) == rows.axis for tensor in contract.outputs):
