@@ -95,40 +95,49 @@ def test_the_fixtures_drafters_are_accepted_as_trained(load: Load, prompts: Any,
     """The measured prompts, lengths and K again: the same text, except after a tie within rounding.
 
     Steps after a changed tie are new draws at worst, so the difference of two rates is within Hoeffding's bound. A
-    quarter or half of the prompts does where all rates are within half of it, which fails nothing.
+    quarter and half of the prompts come first, which end the case if all rates are within half of their bound. They end
+    it too if one is far outside: an engine that accepts little takes several times as long for all prompts. Their own
+    rates differ from those of all prompts by less than the bound of training: by 0.043 at most, as measured.
     """
     facts = fixtures.provenance()
     measured = {**facts["acceptance"], **facts["parallel_and_mtp"]["acceptance"]}
     trained = measured["parallel" if draft == PARALLEL else draft.partition(" ")[0]]
     wanted = trained["acceptance_by_position"]
-    tests = 2 * len(wanted) / p_value_level()  # Both sides of every position share the level.
+    parts = (prompts[1::4], prompts[3::4], prompts[::2])
+    tests = 2 * len(wanted) * len(parts) / p_value_level()  # Sides, positions and parts share the level.
 
-    def bound(steps: int) -> float:
-        return float(np.sqrt(np.log(tests) / 2 * (1 / steps + 1 / trained["steps"])))
+    def bound(steps: int, others: int) -> float:
+        return float(np.sqrt(np.log(tests) / 2 * (1 / steps + 1 / others)))
+
+    of_training = bound(trained["steps"], trained["steps"])
 
     generator = load(draft, max_num_seqs=len(prompts))
     counted(generator, greedy(prompts[:1], 4))
     before = generator.metrics()
-    for part in (prompts[1::4], prompts[3::4], prompts[::2]):
+    depth, asked = len(wanted), 0
+    for part in parts:
         generator.generate(greedy(part, facts["recipe"]["measured_length"]))
         metrics = generator.metrics().since(before)
         require(metrics.num_drafts > 0, "no draft was verified")
         rates = metrics.acceptance_per_position
-        if all(abs(rate - own) <= bound(trained["steps"]) / 2 for rate, own in zip(rates, wanted, strict=True)):
+        if all(abs(rate - own) <= of_training / 2 for rate, own in zip(rates, wanted, strict=True)):
             return
-    depth = len(wanted)
-    cut = len(prompts) * depth * (depth - 1) // 2  # The ends of texts have no room for all drafts.
+        asked += len(part)
+        cut = asked * depth * (depth - 1) // 2  # The ends of texts have no room for all drafts.
+        if metrics.num_draft_tokens < depth * metrics.num_drafts - cut:
+            continue
+        steps, is_whole = metrics.num_drafts, asked >= len(prompts)
+        limit = bound(steps, trained["steps"]) if is_whole else bound(steps, steps) + of_training
+        for place, (rate, own) in enumerate(zip(rates, wanted, strict=True), start=1):
+            require(
+                abs(rate - own) <= limit,
+                f"draft {place} is accepted in {rate:.3f} of the steps, when trained in {own:.3f}; "
+                f"rounding explains {limit:.3f}",
+                Kind.LAW,
+            )
     if metrics.num_draft_tokens < depth * metrics.num_drafts - cut:
         mean = metrics.num_draft_tokens / metrics.num_drafts
         raise Inconclusive(f"the engine chose {mean:.2f} drafts per verification; the rates of training are of {depth}")
-    limit = bound(metrics.num_drafts)
-    for place, (rate, own) in enumerate(zip(rates, wanted, strict=True), start=1):
-        require(
-            abs(rate - own) <= limit,
-            f"draft {place} is accepted in {rate:.3f} of the steps, when trained in {own:.3f}; "
-            f"rounding explains {limit:.3f}",
-            Kind.LAW,
-        )
 
 
 @case("GEN-10", draft=[*METHODS, TREE], budget=[1, 2, 7], reach=REACH)

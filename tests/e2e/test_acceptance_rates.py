@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ DRAFT = "draft_model k=3"
 RATES = fixtures.provenance()["acceptance"]["draft_model"]["acceptance_by_position"]
 STEPS = 20
 """Verifications of each request."""
+FIRST = 2
+"""Requests that show whether an engine counts at all."""
 
 
 class Counting:
@@ -50,3 +53,19 @@ def test_all_drafts_are_compared() -> None:
     judged(Counting(1.0, RATES))
     with pytest.raises(Mismatch, match="draft 1 is accepted in"):
         judged(Counting(1.0, [rate / 2 for rate in RATES]))
+
+
+@pytest.mark.parametrize("rates", [RATES, [rate / 4 for rate in RATES]], ids=["right", "wrong"])
+def test_rates_that_are_clear_end_the_case_at_a_quarter(rates: Sequence[float]) -> None:
+    """Steps without accepted drafts are several times as many: a busy machine ended the case by its time limit."""
+    generator = Counting(1.0, rates)
+    with contextlib.suppress(Mismatch):
+        judged(generator)
+    assert generator.requests == FIRST + 16
+
+
+def test_rates_that_are_a_little_off_are_judged_on_all_prompts() -> None:
+    generator = Counting(1.0, [rate * 0.8 for rate in RATES])
+    with pytest.raises(Mismatch, match="draft 1 is accepted in"):
+        judged(generator)
+    assert generator.requests == FIRST + 64
