@@ -20,6 +20,8 @@ from wrong_answers import (
 from wrong_streams import ErrorInStream
 from wrong_texts import StopLate, UsageOfOneSample
 
+from verispec.engines.protocol.generation import GenerationRequest
+
 WRONG: list[tuple[type[OwnServer], str]] = [
     (TemperatureIgnored, "served_text:SRV-2:style=temperature 0.5"),
     (StopLate, "served_text:SRV-4:stop=strings"),
@@ -65,6 +67,14 @@ def require_caught(address: str, case: str, folder: Path) -> None:
 def test_a_wrong_server_is_caught(fault: type[OwnServer], case: str, tmp_path: Path) -> None:
     with fault().served() as address:
         require_caught(address, case, tmp_path)
+
+
+def test_the_temperature_of_a_neighbour_needs_no_common_batch() -> None:
+    """On a busy machine the requests of a client may run one by one."""
+    server = NeighbourTemperature()
+    asked = [GenerationRequest((1, 2), temperature=temperature) for temperature in (0.3, 0.0, 1.0, 0.3)]
+    batches = [server.make_batch([request]) for request in asked]
+    assert [request.temperature for [request] in batches] == [0.3, 0.0, 0.3, 1.0]
 
 
 DECIDED = [(fault, case) for fault, case in WRONG if case not in NEEDS_CHECKPOINT]

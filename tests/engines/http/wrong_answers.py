@@ -341,13 +341,19 @@ class SamplesShared(OwnServer):
 
 
 class NeighbourTemperature(OwnServer):
-    """Sampled requests have the temperature of the sampled request before them in the batch."""
+    """Sampled requests have the temperature of the sampled request before them, in their batch or an earlier one.
+
+    A busy machine may run each request as a batch of its own.
+    """
+
+    last: float | None = None
 
     def make_batch(self, requests: list[GenerationRequest]) -> list[GenerationRequest]:
-        sampled = [n for n, request in enumerate(requests) if not request.greedy]
         changed = list(requests)
-        for one, other in zip(sampled[1:], sampled, strict=False):
-            changed[one] = replace(requests[one], temperature=requests[other].temperature)
+        for n, request in enumerate(requests):
+            if not request.greedy:
+                changed[n] = request if self.last is None else replace(request, temperature=self.last)
+                self.last = request.temperature
         return changed
 
 
