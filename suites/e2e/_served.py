@@ -385,6 +385,18 @@ def before_first(text: str, stops: Sequence[str]) -> str:
     return text[: min((text.find(stop) for stop in stops if stop in text), default=len(text))]
 
 
+def is_cut(part: Choice, whole: Choice) -> bool:
+    """Return True if an answer lacks the end of another one, as far as it is reported.
+
+    Another last token may have no text, such as the first byte of a character: the answer then differs, and lacks
+    nothing.
+    """
+    ids, of_whole = part.token_ids, whole.token_ids
+    if ids is not None and of_whole is not None and ids != of_whole[: len(ids)]:
+        return False
+    return part.text != whole.text and whole.text.startswith(part.text)
+
+
 def tokens_of(choice: Choice) -> tuple[int, ...]:
     """Return an answer's tokens. Raises UnsupportedCall where the server reports none."""
     if choice.token_ids is None:

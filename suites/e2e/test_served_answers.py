@@ -15,7 +15,7 @@ from verispec.judge.statistics import binomial_tail
 from verispec.judge.statistics.budget import p_value_level
 from verispec.judge.statistics.text import GivenText
 from verispec.judge.statistics.trial import Trial
-from verispec.suites.e2e._served import ServedModel, before_first, tokens_of
+from verispec.suites.e2e._served import ServedModel, before_first, is_cut, tokens_of
 from verispec.suites.e2e._served_logprobs import check_answer, check_prompt
 from verispec.suites.e2e._setups import require
 
@@ -61,7 +61,7 @@ def test_a_stream_is_the_answer_in_one_piece(served: ServedModel, form: str) -> 
             if request.stop:
                 require(request.stop[0] not in other.text, f"{what} sent its stop string: {other.text!r}")
             if _differ(one, other):
-                cut = one.text.startswith(other.text) and other.finish_reason == "length"
+                cut = is_cut(other, one) and other.finish_reason == "length"
                 require(not cut, f"{what}, sample {index} lacks {one.text[len(other.text) :]!r} at its end")
                 differing.append((request, one, other))
                 continue
