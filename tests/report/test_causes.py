@@ -1,34 +1,17 @@
-"""Grouping failing cases by cause, and the description of a cause."""
+"""Grouping failing cases by cause, and the order and description of causes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-import pytest
+from failing_records import OP, failing, passing
 
-from verispec.cases.batches import random_batch
-from verispec.judge import Kind, Mismatch, OpUnderTest, explained
-from verispec.reference import contracts, cpu
-from verispec.report.causes import BY_OP, BY_OUTPUT, BY_TEXT, fold, gaps
+from verispec.judge import Kind
+from verispec.report.causes import BY_OP, BY_OUTPUT, BY_TEXT, fold
 from verispec.report.reported_clause import BY_CLAUSE
-from verispec.report.separation import separation
 from verispec.report.text import facts
 from verispec.run.logs import LAST_CALL
-from verispec.run.record import AS_IF, FAULT, Record
-from verispec.suites.sampler._rejection import random_arguments
-
-OP = "sampler/rejection_random_sample"
-
-
-def failing(case: str, kind: str = "value", message: str = "wrong", **fields: Any) -> Record:
-    failure = {"kind": kind, "message": message, **fields.pop("failure", {})}
-    return Record(case, "crash" if kind == "crash" else "fail", failure=failure, **fields)
-
-
-def passing(*cases: str) -> list[Record]:
-    return [Record(case, "pass") for case in cases]
+from verispec.run.record import FAULT, Record
 
 
 def test_the_kinds_that_are_folded_are_kinds_of_the_judge() -> None:
@@ -137,17 +120,6 @@ def test_crashes_of_several_calls_are_one_cause() -> None:
     assert len(fold([*records, failing(f"{OP}:RRS-3", "crash", died)])) == 1
 
 
-def test_a_special_mode_is_no_headline_where_other_cases_fail_too() -> None:
-    """All raw log-probabilities are wrong: the shortest id would say that synthetic mode makes them so."""
-    plain = [f"{OP}:RRS-1:mode=raw;batch=all greedy;draft={draft}" for draft in ("present", "absent")]
-    special = f"{OP}:RRS-1:mode=raw;check=synthetic mode"
-    right = passing(*(f"{OP}:RRS-{n}:mode=processed" for n in range(1, 9)))
-    (cause,) = fold([failing(special), *map(failing, plain), *right])
-    assert cause.case == plain[1]
-    (alone,) = fold([failing(special), *right])
-    assert alone.case == special
-
-
 def test_a_fault_that_cases_name_is_one_cause_under_several_clauses() -> None:
     named = [failing(f"{OP}:RRS-{n}:k={n}", failure={"details": {FAULT: "ties"}}) for n in (1, 2)]
     (cause,) = fold([*named, *passing(f"{OP}:RRS-4:k=1", f"{OP}:RRS-4:k=2", f"{OP}:RRS-4:k=3")])
@@ -248,18 +220,6 @@ def test_a_cause_of_several_ops_is_named_by_a_clause_of_every_op() -> None:
     assert cause.clause == "ANY-1"
 
 
-def test_one_case_that_production_reaches_makes_an_error() -> None:
-    (cause,) = fold(
-        [
-            failing(f"{OP}:RRS-7:place=a"),
-            failing(f"{OP}:RRS-7:place=longer", reach="the scheduler pads with -1"),
-            *passing(f"{OP}:RRS-1", f"{OP}:RRS-2"),
-        ]
-    )
-    assert (cause.level, cause.reach) == ("error", "the scheduler pads with -1")
-    assert cause.case == f"{OP}:RRS-7:place=longer", "the case to reproduce is one that production reaches"
-
-
 def test_errors_come_before_notes_and_large_causes_before_small_ones() -> None:
     records = [
         failing(f"{OP}:RRS-1:k=1"),
@@ -269,90 +229,6 @@ def test_errors_come_before_notes_and_large_causes_before_small_ones() -> None:
         *passing(*(f"{OP}:RRS-9:k={k}" for k in range(9))),
     ]
     assert [c.clause for c in fold(records)] == ["RRS-2", "RRS-1", "RRS-3"]
-
-
-def test_the_smallest_case_is_the_one_to_reproduce() -> None:
-    records = [failing(f"{OP}:RRS-1:b={b};k={k}") for b, k in ((257, 1), (2, 3), (3, 1))]
-    (cause,) = fold(records)
-    assert cause.case == f"{OP}:RRS-1:b=3;k=1"
-
-
-MISREAD = "the values are wrong (as if x were read one row before)"
-CHANCE = "the values are wrong (as if k were None, or p were None)"
-RIGHT = passing(*(f"{OP}:RRS-{n}:k=1" for n in range(2, 9)))
-
-
-def first(*records: Record) -> str:
-    """Return the parameters of the case that the only cause leads with."""
-    (cause,) = fold([*records, *RIGHT])
-    return cause.case.split(":", 2)[-1]
-
-
-def of_size(k: int, message: str = "wrong", kind: str = "value", **details: str) -> Record:
-    return failing(f"{OP}:RRS-1:k={k}", kind, message, failure={"details": details})
-
-
-def test_the_first_case_is_one_that_explains_itself_as_most_do() -> None:
-    assert first(of_size(1), of_size(2, CHANCE), *(of_size(k, MISREAD) for k in (5, 3, 4))) == "k=3"
-    assert first(of_size(1), of_size(2, MISREAD)) == "k=2", "half of them"
-    assert first(*(of_size(k, "not written (as if x were 1)", "unwritten") for k in (3, 2))) == "k=2"
-
-
-def test_an_explanation_of_few_cases_may_be_chance() -> None:
-    assert first(*map(of_size, (1, 2, 3)), of_size(4, MISREAD)) == "k=1"
-    assert first(of_size(1, CHANCE), *(of_size(k, f"wrong (as if k were {k})") for k in range(2, 9))) == "k=1"
-
-
-def test_the_first_case_names_the_fault_that_most_name() -> None:
-    named = [of_size(k, MISREAD, **{FAULT: fault}) for k, fault in ((2, "other"), (3, "ties"), (4, "ties"))]
-    assert first(of_size(1, CHANCE), *named) == "k=3"
-    assert first(*named[:2]) == "k=2", "each is one of two"
-
-
-def test_a_slow_case_is_not_first_because_it_explains_itself() -> None:
-    def first_of(*seconds: float) -> str:
-        small, *others = (replace(of_size(k), seconds=s) for k, s in enumerate(seconds, 1))
-        explained = [replace(r, failure=of_size(1, MISREAD).failure) for r in others]
-        return first(small, *explained)
-
-    assert first_of(0.01, 1.0) == "k=2", "nobody waits for a second"
-    assert first_of(0.01, 1.1) == "k=1"
-    assert first_of(0.01, 1.1, 0.9) == "k=3", "the quick one of those with the explanation"
-    assert first_of(20.0, 40.0) == "k=2"
-    assert first_of(20.0, 41.0) == "k=1"
-
-
-@pytest.mark.parametrize("kind", ["raised", "crash", "timeout", "law", "binding", "imprecise", "outside"])
-def test_the_first_case_of_other_kinds_is_the_smallest(kind: str) -> None:
-    assert first(of_size(1, "x: bad", kind), *(of_size(k, "x: bad (as if y)", kind) for k in (2, 3))) == "k=1"
-
-
-def test_the_words_of_the_judge_are_those_that_reports_look_for() -> None:
-    def one_row_before(**arguments: Any) -> None:
-        tokens = arguments["recovered_token_ids_ptr"]
-        cpu.op("rejection_random_sample")(**arguments | {"recovered_token_ids_ptr": tokens.roll(1)})
-
-    under_test = OpUnderTest(contracts.load("rejection_random_sample"), one_row_before)
-    with pytest.raises(Mismatch) as caught:
-        under_test.check_outputs(random_arguments(random_batch(np.random.default_rng(3), (0, 3, 5, 1, 4), 27)))
-    message = explained(caught.value.failure, under_test.compared).message
-    assert message.count(AS_IF) == 1
-    assert first(of_size(1), of_size(2, message)) == "k=2"
-
-
-def test_the_case_to_reproduce_is_one_that_no_other_fault_breaks() -> None:
-    """Nearly all mixed batches fail by another op's fault: what a mixed batch shows may be that fault's."""
-    parameters = "sampler/whole_sampler_parameters"
-    own = [failing(f"{parameters}:WS-18:batch={b};n={n}") for b, n in (("mixed", 1), ("all greedy", 20))]
-    broken = [failing(f"{parameters}:WS-17:batch=mixed;n={n}", explained_by="expand_batch_to_tokens") for n in range(9)]
-    right = passing(
-        f"{parameters}:WS-17:batch=mixed;n=99", *(f"{parameters}:WS-17:batch=all greedy;n={n}" for n in range(9))
-    )
-    fault = failing("sampler/expand_batch_to_tokens:EXP-2:b=1")
-    shown = {c.clause: c.case for c in fold([fault, *own, *broken, *right])}
-    assert shown["WS-18"] == own[1].id
-    assert {c.clause: c.case for c in fold([fault, own[0], *broken, *right])}["WS-18"] == own[0].id, "it has no other"
-    assert fold([*own, *right])[0].case == own[0].id, "the smallest"
 
 
 def test_expected_failures_keep_their_issues() -> None:
@@ -397,78 +273,8 @@ def test_facts_of_a_cause_are_sentences() -> None:
     assert one[3] == "consequences: 1 more failing case, of a; it passes with the reference's kernel in its place"
 
 
-def test_a_value_of_several_words_is_quoted() -> None:
-    rows = [{"row": "equal"}, {"row": "huge"}, {"row": "all nan q"}]
-    assert separation(rows, [{"row": "zero"}]) == "fails for row=equal, huge or 'all nan q'; passes for row=zero"
-
-
 def test_what_passes_is_no_cause() -> None:
     assert fold(passing(f"{OP}:RRS-1")) == ()
-
-
-def test_gaps_are_folded_by_reason_and_broken_tests_come_first() -> None:
-    records = [
-        Record(f"{OP}:RRS-12:k=1", "unsupported", reason="no synthetic mode"),
-        Record("sampler/rejection_greedy_sample:RGS-9", "unsupported", reason="no synthetic mode (given k = 3)"),
-        Record(f"{OP}:RRS-1", "error", reason="KeyError: 3"),
-        Record(f"{OP}:RRS-2", "inconclusive", reason="too few draws"),
-    ]
-    assert [(g.outcome, g.subjects) for g in gaps(records)] == [
-        ("error", ("rejection_random_sample",)),
-        ("inconclusive", ("rejection_random_sample",)),
-        ("unsupported", ("rejection_greedy_sample", "rejection_random_sample")),
-    ]
-
-
-def test_a_reason_keeps_the_value_at_its_end() -> None:
-    def told(*reasons: str) -> list[str]:
-        records = [Record(f"e2e/trees:GEN-44:k={n}", "unsupported", reason=r) for n, r in enumerate(reasons)]
-        return [gap.reason for gap in gaps(records)]
-
-    refused = "speculative_token_tree: not implemented, got"
-    assert told(f"{refused} ((0,), (0, 0))", f"{refused} ((0,), (1,))") == [f"{refused} ((0,), (0, 0)) and others"]
-    assert told("no trees (given k = 3)", "no trees (given k = 4)") == ["no trees"]
-
-
-def params(*texts: str) -> list[dict[str, str]]:
-    return [dict(pair.split("=") for pair in text.split()) for text in texts]
-
-
-@pytest.mark.parametrize(
-    ("failing_", "passing_", "said"),
-    [
-        (["d=a k=1", "d=a k=2"], ["d=b k=1", "d=c k=2"], "fails for d=a; passes for d=b or c"),
-        (["d=a k=1", "d=b k=2"], ["d=a k=2", "d=b k=1"], "fails for d=a k=1, d=b k=2; passes for d=a k=2, d=b k=1"),
-        (["d=a k=1", "d=a k=2"], ["d=a k=1", "d=b k=2"], "fails only for d=a"),
-        (["d=a", "d=b"], ["d=a", "d=b"], ""),
-        (["d=a"] * 9 + ["d=b"], ["d=a"] + ["d=b"] * 9, "9 of them for d=a"),
-        (["d=a"] * 9 + ["d=b"], ["d=a"] + ["d=b"] * 8, ""),
-        (["d=a"] * 8 + ["d=b"] * 2, ["d=a"] + ["d=b"] * 18, ""),
-        (["d=a", "e=b"], ["d=b"], ""),
-        (["d=a"], ["d=b"], ""),
-        (["d=a k=1", "d=a k=2"], [], ""),
-        (["n=23", "n=4"], ["n=69", "n=1", "n=2"], "fails for n=4 or 23; passes for n=1, 2 or 69"),
-        (["n=23 m=a c=x", "n=23 m=b c=x"], ["n=69 m=a c=x", "n=1 m=a"], "fails for c=x and n=23; passes for n=1 or 69"),
-        (["d=a k=1", "d=a k=2"], [f"d={n} k=1" for n in range(9)], "fails for d=a; passes for 9 other values of d"),
-    ],
-    ids=[
-        "one parameter",
-        "two",
-        "at times",
-        "nothing",
-        "mostly",
-        "not seldom enough",
-        "too few",
-        "no common name",
-        "one case",
-        "nothing passes",
-        "sorted numbers",
-        "a size beside words",
-        "many values",
-    ],
-)
-def test_separation(failing_: list[str], passing_: list[str], said: str) -> None:
-    assert separation(params(*failing_), params(*passing_)) == said
 
 
 def test_a_clause_on_layouts_joins_the_pairs_of_axes_that_name_its_fault() -> None:
@@ -496,14 +302,6 @@ def test_causes_with_one_headline_are_told_apart_by_their_cases() -> None:
         "RRS-1, rejection_random_sample, k=2",
     ]
     assert [cause.headline for cause in fold(raised[:1])] == ["RRS-1, rejection_random_sample"]
-
-
-def test_a_cause_shows_a_case_of_the_clause_that_it_is_under() -> None:
-    """The first clause has no failure of the kind that most cases have."""
-    wrong = [failing(f"sampler/verify_one_hot:VOH-3:counts={n}", "value", f"value {n}") for n in range(3)]
-    relation = failing("sampler/verify_one_hot:VOH-1:counts=one", "relation broken", "two calls differ")
-    (cause,) = fold([*wrong, relation])
-    assert (cause.clause, cause.case, cause.message) == ("VOH-3", wrong[0].id, "value 0")
 
 
 def test_a_clause_on_drafts_does_not_stand_for_one_on_texts() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_causes import failing, passing
+from failing_records import failing, passing
 
 from verispec.report.causes import fold
 from verispec.run.record import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from test_causes import OP, failing, passing
+from failing_records import OP, failing, passing
 
 from verispec.report.causes import fold
 from verispec.report.text import facts
