@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +11,30 @@ import pytest
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, Generator
+from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive, Mismatch
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._configured import save_configured
 from verispec.suites.e2e._drafts import (
-    Drafter,
-    Text,
-    chain_mistakes,
-    enough,
-    explained,
     judge_by_any,
     judge_chains,
     judge_of,
     judge_texts,
 )
-from verispec.suites.e2e._head import MISREAD, save_misread, save_own_head
+from verispec.suites.e2e._greedy_checks import (
+    LENGTH,
+    PROMPTS,
+    TARGET,
+    check_drafts,
+    check_equal,
+    check_head,
+    check_own,
+    further,
+    longer,
+    own_texts,
+)
+from verispec.suites.e2e._head import save_own_head
 from verispec.suites.e2e._reference_model import (
-    ReferenceModel,
-    greedy_texts,
     reference_chain,
     reference_head,
     reference_model,
@@ -61,19 +64,12 @@ from verispec.suites.e2e._setups import (
 from verispec.suites.e2e._texts import check_texts
 
 REACH = "temperature=0"
-LENGTH = 40
-PROMPTS = 8
-TARGET = fixtures.model("target")
 
 
 @pytest.fixture(scope="module")
 def own_head(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a head with an embedding of its own, and its residual behind its norm."""
     return save_own_head(tmp_path_factory.mktemp("own head"))
-
-
-def own_texts(prompts: Any) -> list[tuple[int, ...]]:
-    return greedy_texts(TARGET, prompts, LENGTH)
 
 
 @case("GEN-1", draft=DRAFTS, reach=REACH)
@@ -84,60 +80,10 @@ def test_every_token_is_the_targets(load: Load, prompts: Any, draft: str) -> Non
     check_own(asked, generator.generate(asked), "prompt {}", generator)
 
 
-def check_own(
-    asked: Sequence[GenerationRequest], results: Sequence[GenerationResult], named: str, generator: Generator
-) -> None:
-    """Check that all tokens are the target's; `named` with a text's number is its name."""
-    model = reference_model(TARGET)
-
-    def check(n: int, result: GenerationResult) -> None:
-        model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, named.format(n))
-
-    check_texts(asked, results, check, again=Again(generator, asked))
-
-
-def check_equal(generator: Generator, prompts: Any, named: str, memory: str = "") -> None:
-    """Check that texts are those of the target without drafts; `named` with a text's number is its name."""
-    own, model, asked = own_texts(prompts), reference_model(TARGET), greedy(prompts, LENGTH)
-
-    def check(n: int, result: GenerationResult) -> None:
-        model.judge_equal(prompts[n], own[n], result.token_ids, named.format(n))
-
-    check_texts(asked, generator.generate(asked), check, layout_of(memory), Again(generator, asked))
-
-
 SIZES = (
-    1,
-    2,
-    3,
-    5,
-    7,
-    8,
-    9,
-    12,
-    13,
-    15,
-    16,
-    17,
-    24,
-    31,
-    32,
-    33,
-    47,
-    48,
-    49,
-    63,
-    64,
-    65,
-    95,
-    96,
-    97,
-    127,
-    128,
-    129,
-    193,
-    257,
-)
+    1, 2, 3, 5, 7, 8, 9, 12, 13, 15, 16, 17, 24, 31, 32, 33,
+    47, 48, 49, 63, 64, 65, 95, 96, 97, 127, 128, 129, 193, 257,
+)  # fmt: skip
 """Lengths of prompts around those at which kernels begin another tile, chunk or block."""
 
 
@@ -364,53 +310,6 @@ def test_a_draft_model_has_a_configuration_of_its_own(
     """The same weights under another field. A window of the draft model alone bounds what it alone sees."""
     model = save_configured(tmp_path_factory.mktemp("draft model") / "own", DRAFTERS["draft_model"], configuration)
     check_drafts(load("draft_model k=3", drafter=model), longer(prompts)[1::2], reference_model(model), 3)
-
-
-def longer(prompts: Any) -> list[tuple[int, ...]]:
-    """Return prompts of eight tokens and more, each eight longer than the one before it."""
-    return [p[: 8 * (n + 1)] for n, p in enumerate(prompts[:PROMPTS])]
-
-
-def further(prompts: Any) -> list[GenerationRequest]:
-    """Return requests that run after a failure alone."""
-    return greedy([prompt[:30] for prompt in prompts[PROMPTS:40]], LENGTH)
-
-
-def check_drafts(
-    generator: Generator,
-    prompts: Any,
-    judge: ReferenceModel,
-    depth: int,
-    memory: str = "",
-    more: Sequence[GenerationRequest] = (),
-) -> None:
-    """Compare the first `depth` drafts of every step with the drafter's own; `more` requests run after a failure."""
-    asked = greedy(prompts, LENGTH)
-    texts = list(zip(prompts, stepped(generator, asked), strict=True))
-    judged = judge_texts(judge, texts, depth, layout_of(memory), Again(generator, asked, more=more), TARGET)
-    require(judged > 0, "no step had a draft")
-
-
-def check_head(generator: Generator, prompts: Any, head: Path, folder: Path) -> None:
-    """Compare the first of three drafts of every step with the head's own; a failure names the mistake, if it knows it.
-
-    A mistake of chains has to agree with all three drafts.
-    """
-    asked = greedy(longer(prompts), LENGTH)
-    again = Again(generator, asked, more=further(prompts))
-    texts: Sequence[Text] = [(r.prompt_token_ids, own) for r, own in zip(asked, stepped(generator, asked), strict=True)]
-
-    def misread(mistake: str) -> list[Drafter]:
-        return [(reference_head(save_misread(head, folder / str(list(MISREAD).index(mistake)), mistake), TARGET), 1)]
-
-    right = reference_head(head, TARGET)
-    try:
-        judged = judge_texts(right, texts, 1, again=again, target=TARGET)
-    except Mismatch as mismatch:
-        texts = enough([(right, 1)], texts, again)
-        mistakes = chain_mistakes("eagle3", head, TARGET, 3, texts) | {told: partial(misread, told) for told in MISREAD}
-        raise explained(mismatch, [(right, 1)], mistakes, texts) from mismatch
-    require(judged > 0, "no step had a draft")
 
 
 @case(
