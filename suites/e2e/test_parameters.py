@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,114 +13,27 @@ from verispec.cases import case
 from verispec.cases.request_parameters import distribution, processed
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.errors import VerispecError
-from verispec.judge import Inconclusive, Kind, Mismatch
+from verispec.judge import Inconclusive, Kind
 from verispec.reference.models import load_tokenizer
-from verispec.suites.e2e._counter_rng import Definition
+from verispec.suites.e2e._huge_top_k import check_huge_top_k
 from verispec.suites.e2e._logprobs import Text, check_entries
-from verispec.suites.e2e._lookup import looked_up
+from verispec.suites.e2e._parameter_cases import DRAWN, drawn_cases, greedy_cases, seeded_cases
 from verispec.suites.e2e._parameters import (
     LENGTH,
     Setting,
     TokenShare,
-    check_distribution,
-    check_greedy,
     check_share,
     check_tokens,
     fields,
 )
 from verispec.suites.e2e._reference_model import greedy_text, greedy_texts, reference_model
-from verispec.suites.e2e._setups import ARGMAX, MANY, METHODS, TREE, Load, options_of, require, with_steps
+from verispec.suites.e2e._setups import ARGMAX, MANY, METHODS, TREE, Load, require
 
-Test = Callable[..., None]
 TARGET = fixtures.model("target")
 LIMITS = ["temperature", "min-p", "top-k", "top-p"]
 DEEP = ["draft_model k=8"]
 """Each draft of a step has processed logits, the later ones too."""
 ORDER = ["penalties and limits", "min-p and top-p", "everything"]
-
-
-def greedy_cases(clause: str, parameters: list[str], drafts: Sequence[str] = METHODS) -> Test:
-    """Declare cases of greedy requests, among sampled and greedy requests without the parameter."""
-
-    @case(
-        clause,
-        sampling="greedy",
-        parameter=parameters,
-        draft=drafts,
-        reach=lambda params: f"a greedy request with {params['parameter']}",
-    )
-    def check(load: Load, tiny: dict[str, Path], prompts: Any, parameter: str, draft: str) -> None:
-        check_greedy(load, Setting.of(draft, tiny, prompts), parameter)
-
-    return check
-
-
-DRAWN = [*METHODS[1:3], ARGMAX]
-"""Drafters whose drafts are certain, and those whose are drawn."""
-
-
-def drawn_cases(clause: str, parameters: list[str], drafts: Sequence[str] = DRAWN) -> Test:
-    """Declare cases that test sequences of sampled tokens against their exact probabilities."""
-
-    @case(
-        clause,
-        target="tiny",
-        sampling="drawn",
-        parameter=parameters,
-        draft=drafts,
-        reach=lambda params: f"a sampled request with {params['parameter']}",
-        p_values=2,
-    )
-    def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
-        check_distribution(load, tiny, draft, parameter, seed)
-
-    return check
-
-
-def seeded_cases(clause: str, parameters: list[str]) -> Test:
-    """Declare cases that test every draft, acceptance and token against the numbers of the request's seed."""
-
-    @case(
-        clause,
-        target="tiny",
-        sampler="request_state",
-        parameter=parameters,
-        draft=METHODS[:3],
-        reach=lambda params: f"a request with a seed and {params['parameter']}",
-    )
-    def check(load: Load, tiny: dict[str, Path], seed: int, parameter: str, draft: str) -> None:
-        check_seeded(load, tiny, parameter, draft, seed)
-
-    return check
-
-
-def check_seeded(load: Load, tiny: dict[str, Path], parameter: str, draft: str, seed: int) -> None:
-    setting = Setting.of(draft, tiny, ())
-    asked = [
-        (request, plain)
-        for n, heat in enumerate((0.7, 1.0, 1.6))
-        for request, plain in zip(
-            setting.requests(parameter, temperature=heat, seed=seed % 2**31 + n),
-            setting.requests("temperature", temperature=heat * (n % 2), seed=n),
-            strict=True,
-        )
-    ]
-    generator = load(draft, target=setting.target, drafter=setting.drafter, sampler="request_state")
-    results = generator.generate([request for requests in asked for request in reversed(requests)])[1::2]
-    most = options_of(draft).get("num_speculative_tokens", 0)
-    proposer: dict[str, Any] = {"most": most}
-    if setting.drafter is not None:
-        proposer["drafter"] = reference_model(setting.drafter)
-    elif draft != "none":
-        proposer["known"] = lambda sequence: looked_up(sequence, 2, 4, most)
-    judged = 0
-    for n, ((request, _), result) in enumerate(zip(asked, with_steps(results), strict=True)):
-        definition = Definition(request, result.token_ids, setting.reference, **proposer)
-        judged += definition.judge(result, f"request {2 * n + 1} with {parameter}")
-    if draft != "none" and not judged:
-        raise Inconclusive("no draft was verified")
-
 
 test_greedy_texts_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"])
 test_long_chains_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"], DEEP)
@@ -285,14 +197,6 @@ def test_wide_limits_of_slots_keep_rare_tokens(load: Load, prompts: Any, seed: i
         require(bool(past.any()), f"{limits[n]}: no token of request {n} is past rank 128", Kind.LAW)
 
 
-HUGE = (2**31, 2**32 + 1, 2**40 + 3)
-"""Numbers of tokens that 32 bits make negative, 1 and 3."""
-CONVERSIONS = ("unable to cast", "incompatible function arguments")
-"""Words of pybind11 and nanobind where a number does not fit into the C++ type; neither names the parameter."""
-NAMED = ("top_k", "top-k", "overflow", "too large", "out of range", "out of bounds", *CONVERSIONS, *map(str, HUGE))
-"""Words of an exception that refuses them."""
-
-
 @case(
     "GEN-23",
     parameter="top-k",
@@ -326,48 +230,6 @@ def test_a_top_k_past_32_bits_keeps_every_token_of_eight(
     """Engines that end temperatures at 2 emit tokens past rank 3 there, too, if eight are all that there are."""
     engine = load(draft, target=tiny["target"], max_num_seqs=MANY)
     check_huge_top_k(engine, tiny["target"], [(1, 5, n % 8) for n in range(19)], 2.0, 3, seed)
-
-
-def check_huge_top_k(
-    engine: Any, target: Path, prompts: Sequence[Sequence[int]], temperature: float, rank: int, seed: int
-) -> None:
-    """Check that requests with each number of `HUGE` emit tokens past a rank as often as they must.
-
-    Args:
-        engine: generator of the tested engine.
-        target: folder of the target.
-        prompts: prompts of one request without a top-k, and then of as many with each number.
-        temperature: temperature of all requests.
-        rank: number of more likely tokens behind which a token counts.
-        seed: seed of the first request, less its whole multiples of 2^31.
-    """
-    asked = [
-        GenerationRequest(
-            tuple(prompt),
-            max_tokens=48,
-            ignore_eos=True,
-            temperature=temperature,
-            seed=seed % 2**31 + n,
-            top_k=0 if n == 0 else HUGE[n % 3],
-        )
-        for n, prompt in enumerate(prompts)
-    ]
-    try:
-        results = engine.generate(asked)
-    except VerispecError as refusal:
-        raise UnsupportedCall(str(refusal)) from refusal
-    except Mismatch as broken:
-        message = broken.failure.message
-        if broken.failure.kind is not Kind.RAISED or not any(word in message.lower() for word in NAMED):
-            raise
-        raise UnsupportedCall(f"a top_k past 32 bits: {message}") from broken
-    for first in (1, 2, 3):
-        check_share(
-            reference_model(target),
-            list(zip(asked, results, strict=True))[first::3],
-            lambda rows: rows < -np.sort(-rows, axis=1)[:, rank - 1 : rank],
-            f"tokens with a top-k of {asked[first].top_k} are past rank {rank:,}",
-        )
 
 
 LONG: list[dict[str, Any]] = [

@@ -12,8 +12,8 @@ from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Kind, Mismatch
 from verispec.suites.e2e._guard import GuardedGenerator
+from verispec.suites.e2e._huge_top_k import check_huge_top_k
 from verispec.suites.e2e.test_bad_configurations import REQUESTS, check_refused
-from verispec.suites.e2e.test_parameters import check_huge_top_k
 
 PROMPTS = [(1, 2)] * 5
 
