@@ -7,35 +7,28 @@ from typing import Any
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import RequestBatch, draft_outside, select_requests
+from verispec.cases.request_state import RequestBatch, draft_outside
 from verispec.engines import Engine
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler import _ends
 from verispec.suites.sampler._fused import (
     APART,
     DROPPING,
-    EVERY_LIMIT,
     INSIDE,
     INSIDE_K,
     OFFSETS,
     REACH,
     UNEVEN_P,
-    adjacent,
-    adjacent_ties,
-    cluster,
     draft_at_limit,
     draft_inside,
-    equal_pairs,
     heavy_end,
     inside,
     limits,
     many_logits,
     of_temperature,
-    one_per_part,
     overshooting,
     quantised,
     raw,
-    stripe,
     third,
     thousands_of_rows,
     uneven,
@@ -43,6 +36,21 @@ from verispec.suites.sampler._fused import (
 )
 from verispec.suites.sampler._level_rows import level_drafts
 from verispec.suites.sampler._request_state import COUNTS, batch, layouts, widths
+from verispec.suites.sampler._shared_calls import (
+    verify_a_mass_of_exactly_p,
+    verify_clustered_tokens,
+    verify_mixed_limits,
+    verify_one_by_one,
+    verify_one_kept_token,
+    verify_one_token_of_each_part,
+    verify_small_limits,
+    verify_special_rows,
+    verify_striped_rows,
+    verify_ties,
+    verify_ties_beside_others,
+    verify_top_k_beside_a_top_p_of_one,
+    verify_top_p,
+)
 from verispec.suites.sampler.test_every_op import is_slow
 
 VOCABS = [1, 2, 127, 1024, 8193, 20_000]
@@ -144,10 +152,7 @@ def test_a_batch_of_many_logits(op: OpUnderTest, seed: int) -> None:
 
 @case("VOH-4", k=[None, "1", "5", "36", "mixed"], p=[None, "0.1", "0.9", "mixed"], reach="top-k and top-p of a request")
 def test_limits(op: OpUnderTest, seed: int, k: str | None, p: str | None) -> None:
-    requests = one_hot(seed, "ragged")
-    ks = None if k is None else [0, 3, 37, 2, 50, -1] if k == "mixed" else int(k)
-    ps = None if p is None else [1.0, 0.5, 0.0, 2.0, 0.8] if p == "mixed" else float(p)
-    verify(op, requests, **limits(requests, ks, ps))
+    verify_mixed_limits(op, one_hot, seed, k, p)
 
 
 @case("VOH-4", k=["50", "5000"], p=[None, "0.9"], vocab=[8193, 20_000], reach="top-k and top-p of a request")
@@ -159,32 +164,24 @@ def test_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int, k: str, p: str
 @case("VOH-4", check="few tokens of many", vocab=20_000, reach="top-k of a request")
 def test_small_limits_of_a_large_vocabulary(op: OpUnderTest, seed: int) -> None:
     """Top-k keeps one to three tokens, fewer than a row has parts; each draft is the last one that is kept."""
-    requests = one_hot(seed, "ragged", 20_000, temperature=1.3)
-    given = limits(requests, [1, 2, 3])
-    verify(op, draft_at_limit(requests, given["top_k"]), **given)
+    verify_small_limits(op, one_hot, seed)
 
 
 @case("VOH-4", check="top-k of flat rows beside top-p", vocab=20_000, reach="requests with and without top-p")
 def test_top_k_beside_a_top_p_of_one(op: OpUnderTest, seed: int) -> None:
     """Each token weighs nearly as much as the first one; top-k counts them, also where the batch has a top-p."""
-    requests = one_hot(seed, "ragged", 20_000, temperature=1.0)
-    requests.target_logits *= 0.03
-    verify(op, requests, **limits(requests, [400, 700, 2000, 10_000], [1.0, 1.0, 0.9, 1.0, 1.0]))
+    verify_top_k_beside_a_top_p_of_one(op, one_hot, seed)
 
 
 @case("VOH-4", spread=["peaked", "flat", "equal"], p=["0.3", "0.95", "0.9999"], reach="top-p of a request")
 def test_top_p(op: OpUnderTest, seed: int, spread: str, p: str) -> None:
-    requests = one_hot(seed, "ragged", 8193, temperature=1.0)
-    requests.target_logits *= {"peaked": 3.0, "flat": 0.1, "equal": 0.0}[spread]
-    verify(op, requests, **limits(requests, p=float(p)))
+    verify_top_p(op, one_hot, seed, spread, p)
 
 
 @case("VOH-4", check="top-p of 0 and less", vocab=[37, 8193])
 def test_top_p_that_keeps_one_token(op: OpUnderTest, seed: int, vocab: int) -> None:
     """Two thirds of the drafts are the token that is kept, which passes for certain."""
-    requests = one_hot(seed, "ragged", vocab, temperature=1.3)
-    draft_at_limit(requests, np.resize([1, 1, 0], len(requests.temperature)))
-    verify(op, requests, **limits(requests, p=[0.0, -0.5, -2.0, -float("inf")]))
+    verify_one_kept_token(op, one_hot, seed, vocab)
 
 
 @case("VOH-4", check="more is kept than p", p="0.51", vocab=[37, 8193], reach="top-p of a request")
@@ -197,36 +194,24 @@ def test_a_nucleus_of_more_than_p(op: OpUnderTest, seed: int, vocab: int) -> Non
 @case("VOH-4", check="a mass of exactly p", p="0.5", vocab=[37, 8193], reach="a grammar leaves few tokens")
 def test_a_mass_of_exactly_p(op: OpUnderTest, seed: int, vocab: int) -> None:
     """A token before which the mass is p is dropped. No number of the call is rounded, so that none may differ."""
-    requests = equal_pairs(one_hot(seed, "ragged", vocab, temperature=1.0))
-    shapes = {"sampled": (requests.requests, requests.columns)}
-    op.check_outputs(requests.arguments(op.contract, **limits(requests, p=0.5)), shapes=shapes)
+    verify_a_mass_of_exactly_p(op, one_hot, seed, vocab)
 
 
 @case("VOH-4", spread="clustered", p="0.95", reach="a grammar leaves few tokens")
 def test_top_p_of_clustered_tokens(op: OpUnderTest, seed: int) -> None:
-    requests = one_hot(seed, "wide", 20_011, temperature=1.0)
-    cluster(np.random.default_rng(seed), requests.target_logits)
-    verify(op, requests, **limits(requests, p=0.95))
+    verify_clustered_tokens(op, one_hot, seed)
 
 
 @case("VOH-4", spread="striped", reach="top-k and top-p of a request")
 def test_limits_of_striped_rows(op: OpUnderTest, seed: int) -> None:
     """A sample of evenly spread places misjudges them, so that a guess from one is wrong."""
-    requests = one_hot(seed, "one", 20_011, temperature=1.0)
-    stripe(requests.target_logits)
-    for k, p in ((5000, None), (None, 0.5), (9000, 0.5)):
-        verify(op, requests, **limits(requests, k, p))
+    verify_striped_rows(op, one_hot, seed)
 
 
 @case("VOH-4", spread="one token of each part", reach="top-k of a request")
 def test_limits_of_rows_with_one_token_of_each_part(op: OpUnderTest, engine: Engine, seed: int) -> None:
     """More than a hundred wide rows, then short ones; each draft is the last token that top-k keeps."""
-    for vocab, ks in ((700, (5,)),) if is_slow(engine) else ((4097, (17, 5, 2)), (300, (2, 1))):
-        requests = one_hot(seed, "wide", vocab, temperature=1.0)
-        one_per_part(requests.target_logits)
-        for k in ks:
-            given = limits(requests, k)
-            verify(op, draft_at_limit(requests, given["top_k"]), **given)
+    verify_one_token_of_each_part(op, one_hot, seed, is_slow=is_slow(engine))
 
 
 @case("VOH-4", spread="heavy end", vocab=70_000, reach="top-k and top-p of a request")
@@ -246,20 +231,12 @@ def test_both_limits_keep_tokens_past_16_bits(op: OpUnderTest, seed: int) -> Non
 @case("VOH-4", check="ties", k=["3", "40"], p=[None, "0.5", "0.9999"], reach="quantised logits tie")
 def test_ties_at_the_limit(op: OpUnderTest, seed: int, k: str, p: str | None) -> None:
     """Of equal logits the lower ids are kept, be they drafted or drawn."""
-    requests = one_hot(seed, "wide", 300, temperature=1.0)
-    requests.target_logits[:] = np.round(requests.target_logits)
-    given = limits(requests, int(k), None if p is None else float(p))
-    verify(op, requests, **given)
-    requests = adjacent_ties(draft_at_limit(requests, given["top_k"]), given["top_k"], every=2)
-    verify(op, requests, **given)
-    if p is None:  # of k + 2 equal tokens with the whole mass, top-p keeps k
-        verify(op, requests, **limits(requests, p=(int(k) - 0.5) / (int(k) + 2)))
+    verify_ties(op, one_hot, seed, k, p)
 
 
 @case("VOH-4", check="neighbours in float32", p=["0.3", "0.7"], reach="quantised logits tie")
 def test_many_ties_beside_others(op: OpUnderTest, seed: int, p: str) -> None:
-    requests = adjacent(np.random.default_rng(seed), one_hot(seed, "gaps", 5000, temperature=1.0))
-    verify(op, requests, **limits(requests, None, float(p)))
+    verify_ties_beside_others(op, one_hot, seed, p)
 
 
 @case("VOH-5", counts=list(COUNTS), reach=REACH)
@@ -311,17 +288,7 @@ def test_a_residual_without_mass(op: OpUnderTest, seed: int, row: str) -> None:
 @case("VOH-10", rows=["some", "all", "minus infinity", "one infinite", "two infinite"])
 def test_rows_of_special_values(op: OpUnderTest, seed: int, rows: str) -> None:
     """Two tokens with positive infinity are in the first and in the last block of any size."""
-    requests = one_hot(seed, "ragged", 2100 if rows == "two infinite" else 300)
-    last = requests.target_logits.shape[1] - 89
-    if rows == "minus infinity":
-        requests.target_logits[:] = -np.inf
-    elif rows in {"some", "all"}:
-        requests.target_logits[:, :: 2 if rows == "some" else 1] = np.nan
-    else:
-        requests.target_logits[:, [7, last][: 1 if rows == "one infinite" else 2]] = np.inf
-        requests.draft_sampled[::2] = last
-    for k, p in EVERY_LIMIT:
-        verify(op, requests, **limits(requests, k, p))
+    verify_special_rows(op, one_hot, seed, rows)
 
 
 @case("VOH-11", dtype=["bfloat16", "float16"], limited=["no", "yes"], reach="the language-model head's own dtype")
@@ -361,12 +328,7 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
 @case("VOH-14", check="one by one and together", limited=["no", "yes"], reach=REACH)
 def test_requests_are_independent(op: OpUnderTest, seed: int, limited: str) -> None:
     """A request alone is handled by all threads, one of many by a single one."""
-    requests = one_hot(seed, "ragged", 70_000, temperature=1.0)
-    more = limits(requests, 50, 0.9) if limited == "yes" else {}
-    together = verify(op, requests, **more)["sampled"]
-    for b in range(requests.requests):
-        alone = verify(op, select_requests(requests, [b]), **more)["sampled"][0]
-        assert_same(f"request {b} alone", together[b, : len(alone)].tolist(), alone.tolist())
+    verify_one_by_one(op, one_hot, seed, limited)
 
 
 @case("VOH-14", check="thousands of wide rows", reach=REACH)
