@@ -17,7 +17,8 @@ OPTIONS = {
     # Python keeps memory until it ends; the suites look for leaks themselves (ANY-10).
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:abort_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:report_signal_unsafe=0",
+    "TSAN_OPTIONS": "halt_on_error=1:abort_on_error=1:report_signal_unsafe=0"
+    f":suppressions={Path(__file__).resolve().with_name('thread.supp')}",
 }
 ADDR_NO_RANDOMIZE = 0x0040000
 """personality(2): older runtimes do not know the memory maps of newer kernels."""
