@@ -43,18 +43,6 @@ def judged(generator: Counting) -> None:
     check(lambda draft, **options: generator, prompts, DRAFT)  # type: ignore[arg-type, return-value]
 
 
-def test_an_engine_that_chooses_fewer_drafts_has_other_rates() -> None:
-    """Later drafts are in fewer verifications, so that they were called worse than trained."""
-    with pytest.raises(Inconclusive, match=r"chose 2\.00 drafts per verification; the rates of training are of 3"):
-        judged(Counting(0.5, RATES))
-
-
-def test_all_drafts_are_compared() -> None:
-    judged(Counting(1.0, RATES))
-    with pytest.raises(Mismatch, match="draft 1 is accepted in"):
-        judged(Counting(1.0, [rate / 2 for rate in RATES]))
-
-
 @pytest.mark.parametrize("rates", [RATES, [rate / 4 for rate in RATES]], ids=["right", "wrong"])
 def test_rates_that_are_clear_end_the_case_at_a_quarter(rates: Sequence[float]) -> None:
     """Steps without accepted drafts are several times as many: a busy machine ended the case by its time limit."""
@@ -69,3 +57,15 @@ def test_rates_that_are_a_little_off_are_judged_on_all_prompts() -> None:
     with pytest.raises(Mismatch, match="draft 1 is accepted in"):
         judged(generator)
     assert generator.requests == FIRST + 64
+
+
+def test_an_engine_that_chooses_fewer_drafts_has_other_rates() -> None:
+    """Later drafts are in fewer verifications, so that they were called worse than trained."""
+    with pytest.raises(Inconclusive, match=r"chose 2\.00 drafts per verification; the rates of training are of 3"):
+        judged(Counting(0.5, RATES))
+
+
+def test_all_drafts_are_compared() -> None:
+    judged(Counting(1.0, RATES))
+    with pytest.raises(Mismatch, match="draft 1 is accepted in"):
+        judged(Counting(1.0, [rate / 2 for rate in RATES]))
