@@ -396,3 +396,21 @@ def accept(out, draft, target, rows):
 def test_two_arguments_that_trade_places(judged, call, expected):
     found = judged("SIG104", {"pkg/k.py": EXCHANGE.format(call=call)})
     assert len(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"), [("x", 1), ("transpose_x", 0), ("x_t", 0), ("x.T", 0), ("x.t()", 0), ("x.transpose(0, 1)", 0)]
+)
+def test_sizes_that_trade_places_with_a_transposed_tensor(judged, data, expected):
+    """linghe scales the rows of a tensor, and then those of its transpose, by one kernel."""
+    source = """
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def scale_kernel(x_ptr, scale_ptr, M, N, BLOCK: tl.constexpr): ...
+
+    def scale(x, transpose_x, x_t, scale, M, N):
+        scale_kernel[(1,)](DATA, scale, N, M, 16)
+    """.replace("DATA", data)
+    assert len(judged("SIG104", {"pkg/k.py": source})) == expected

@@ -296,3 +296,53 @@ def test_a_boxed_function_has_no_parameter_for_each_argument(judged):
     TORCH_LIBRARY(tools, ops) { ops.def("mix(Tensor a, Tensor b, Tensor c) -> ()", &mix_boxed); }
     """
     assert judged("SIG301", {"csrc/mix.cpp": source}) == judged("SIG303", {"csrc/mix.cpp": source}) == ()
+
+
+PLUGIN = """
+TORCH_LIBRARY({library}, ops) {{
+  ops.def("gemm(Tensor a, int bits{more}) -> Tensor");
+}}
+"""
+WRAPPER = """
+import torch
+
+def {name}(a, bits):
+    return torch.ops._C.gemm(a, bits{more})
+"""
+
+
+@pytest.mark.parametrize("path", ["csrc/bindings.cpp", "csrc/plugin_bindings.cpp"])
+@pytest.mark.parametrize(
+    ("library", "wrapper", "level"),
+    [
+        ("_C", "", Level.ERROR),  # the plugin's library takes the place of the host's
+        ("_C", WRAPPER.format(name="gemm", more=", 1"), Level.NOTE),  # its own function takes that of the host's
+        ("_C", WRAPPER.format(name="other", more=", 1"), Level.ERROR),
+        ("_C_plugin", "", None),
+    ],
+)
+def test_an_op_of_the_host_that_a_plugin_registers_anew(judged, path, library, wrapper, level):
+    """vllm-metax registers vLLM's ops with parameters of its own, and calls some in functions of the same name."""
+    core = {
+        "csrc/bindings.cpp": PLUGIN.format(library="_C", more=""),
+        "core/ops.py": WRAPPER.format(name="gemm", more=""),
+    }
+    plugin = {path: PLUGIN.format(library=library, more=", int workspace"), "plug/ops.py": wrapper}
+    found = judged("SIG302", plugin, core)
+    assert [finding.level for finding in found] == ([level] if level else [])
+
+
+def test_a_host_file_at_the_path_of_a_plugins_file(judged):
+    """The ops of both are known, and what is wrong in the host alone is not the plugin's."""
+    core = {"csrc/bindings.cpp": PLUGIN.format(library="_C", more=""), "core/ops.py": ""}
+    plugin = {
+        "csrc/bindings.cpp": PLUGIN.format(library="_C_plugin", more=""),
+        "plug/ops.py": WRAPPER.format(name="gemm", more=", 1"),
+    }
+    (finding,) = judged("SIG302", plugin, core)
+    assert finding.sides[1].location.path == "./csrc/bindings.cpp"
+    wrong = "Tensor gemm(torch::Tensor a) { return a; }\n" + PLUGIN.format(library="_C", more="").replace(
+        ");", ", &gemm);"
+    )
+    assert len(judged("SIG301", {"csrc/bindings.cpp": wrong})) == 1
+    assert judged("SIG301", plugin, {**core, "csrc/bindings.cpp": wrong}) == ()

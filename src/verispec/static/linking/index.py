@@ -73,12 +73,16 @@ class Entity:
 
 @dataclass(slots=True)
 class Index:
-    """All modules of a tree (and of the core that it plugs into), and its C++ facts by path."""
+    """All modules of a tree (and of the core that it plugs into), and its C++ facts by path.
+
+    `host_cpp` are the paths of the core's C++ files.
+    """
 
     modules: dict[str, Module]
     cpp: dict[str, CppFacts]
     host: Version | None = None
     wanted: set[str] = field(default_factory=set)
+    host_cpp: set[str] = field(default_factory=set)
     _entities: dict[tuple[str, str], tuple[Entity, ...]] = field(default_factory=dict)
 
     def split(self, dotted: str) -> tuple[Module | None, str]:
@@ -256,6 +260,7 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
     """
     modules: dict[str, Module] = {}
     cpp: dict[str, CppFacts] = {}
+    host_cpp: set[str] = set()
     for summaries, core in files:
         facts, dead = live(summaries, host) if host is not None and not core else (summaries, {})
         packages = {path.rpartition("/")[0] for path in facts if path.endswith("/__init__.py")}
@@ -263,7 +268,8 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
         for path in sorted(facts):
             found = facts[path]
             if found.cpp is not None:
-                cpp.setdefault(path, found.cpp)
+                cpp[path] = found.cpp
+                host_cpp.update((path,) if core else ())
             if found.outline is None:
                 continue
             name = module_name(path, packages)
@@ -280,7 +286,7 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
                 module.functions.setdefault(function.name, []).append(function)
             module.classes = {klass.name: klass for klass in python.classes}
             modules[name] = module
-    index = Index(modules, cpp, host)
+    index = Index(modules, cpp, host, host_cpp=host_cpp)
     if host is not None:
         _without_uninstalled(index)
     return index

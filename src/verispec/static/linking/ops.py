@@ -27,18 +27,31 @@ _KINDS: Final = {"SymInt": "int", "int": "int", "Tensor": "Tensor", "float": "fl
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """A schema, where it stands, the C++ definitions bound to it, and the namespaces by which it is called."""
+    """A schema, where it stands, the C++ definitions bound to it, and the namespaces by which it is called.
+
+    `core` is True for an op of the host tree.
+    """
 
     path: str
     schema: Schema
     functions: tuple[tuple[str, CppFunction], ...]
 
     namespaces: frozenset[str]
+    core: bool = False
 
     @property
     def location(self) -> Location:
         """Place of the schema."""
         return Location(self.path, self.schema.line)
+
+    def is_replaced_by(self, other: Op) -> bool:
+        """Return True if `other` is a plugin's op of the same library: PyTorch loads only one of them.
+
+        A macro may expand to another library in the plugin, but not in its copy of the host's file.
+        """
+        library = self.schema.namespace
+        sure = _is_namespace(library) or self.path.removeprefix("./") == other.path
+        return not other.core and other.schema.namespace == library and sure
 
     @property
     def known(self) -> bool:
@@ -76,7 +89,8 @@ class Ops:
         parts = text.lstrip("$").split(".")
         if len(parts) not in (4, 5) or parts[:2] != ["torch", "ops"] or _is_about_op(*parts[4:]):
             return ()
-        return tuple(op for op in self.by_name.get(parts[3], ()) if parts[2] in op.namespaces)
+        found = [op for op in self.by_name.get(parts[3], ()) if parts[2] in op.namespaces]
+        return tuple(op for op in found if not op.core or not any(map(op.is_replaced_by, found)))
 
 
 def _is_about_op(attribute: str = "") -> bool:
@@ -103,7 +117,8 @@ def collect(index: Index) -> Ops:
         for schema in facts.schemas:
             names = {schema.function} if schema.function else bound[schema.name]
             found = tuple(entry for name in sorted(names) for entry in functions.get(name, ()))
-            ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace]))
+            core = path in index.host_cpp
+            ops.by_name[schema.name].append(Op(path, schema, found, namespaces[schema.namespace], core))
     entries = list(registered(index))
     # Python names the library only sometimes; the ops of one tree go where most of them are called.
     usual = _namespaces("", {entry.name for entry in entries if "::" not in entry.op.name}, called)
@@ -135,10 +150,15 @@ def _namespaces(text: str, names: set[str], called: dict[str, set[str]]) -> froz
 
     They are the name itself, or for a macro the namespace by which most of its ops are called.
     """
-    if re.fullmatch(r"\w*[a-z_]\w*", text) and not text.isupper():
+    if _is_namespace(text):
         return frozenset({text})
     best = max(called, key=lambda namespace: len(called[namespace] & names), default="")
     return frozenset({best}) if best and len(called[best] & names) > 1 else frozenset()
+
+
+def _is_namespace(library: str) -> bool:
+    """Return True if a library's name is a namespace such as `_C`, and not a macro."""
+    return bool(re.fullmatch(r"\w+", library)) and not (library.isupper() and len(library.strip("_")) > 2)
 
 
 def as_function(schema: Schema) -> Function:

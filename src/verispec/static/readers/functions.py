@@ -178,10 +178,15 @@ def _is_read_only(argument: ast.expr) -> bool:
     return isinstance(argument, ast.Call) or (isinstance(argument, ast.Attribute) and argument.attr != "data")
 
 
+_TRANSPOSING: Final = (".t", ".transpose", ".permute")
+
+
 def short(node: ast.expr) -> str:
     """Return the argument or default `node` in a few characters."""
     if isinstance(node, ast.Constant):
         return repr(node.value)[:24]
+    if isinstance(node, ast.Call) and dotted(node.func).endswith(_TRANSPOSING):
+        return f"{dotted(node.func)}()"
     return dotted(node) or "..."
 
 

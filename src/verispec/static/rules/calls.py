@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -42,6 +43,7 @@ class _Disagreement:
 
 ORDER = "order differs"
 GRID = "grid reads"
+_TRANSPOSED = re.compile(r"transpos|permute|[._][tT](?:\(\))?$")
 
 
 def _disagreements(links: Links) -> list[_Disagreement]:
@@ -110,7 +112,7 @@ def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
     function = launch.kernel.functions[-1]
     if len(launch.kernel.functions) == 1 and not launch.call.open_positional:
         pairs = list(exchanged(launch.call.positional, function.params))
-        if pairs:
+        if pairs and not _is_transposed(launch.call.positional, pairs):
             sides = (
                 Side("call", launch.location, rendering.call(launch.call)),
                 Side("kernel", place(launch.kernel.module, function), rendering.signature(function)),
@@ -120,6 +122,12 @@ def _exchanged(links: Links, launch: Launch) -> Iterator[_Disagreement]:
             yield _Disagreement(
                 problem, launch.kernel.name, launch.location, sides, launch.scope, _level(links, launch)
             )
+
+
+def _is_transposed(passed: Sequence[str], pairs: Sequence[tuple[str, str]]) -> bool:
+    """Return True if only sizes named by one letter trade places, and a tensor is named as transposed."""
+    sizes = all(len(argument) == 1 for argument, _ in pairs)
+    return sizes and any(_TRANSPOSED.search(argument) for argument in passed)
 
 
 def _open_choices(links: Links) -> set[int]:

@@ -11,7 +11,9 @@ from verispec.static.facts import CPP, Conversion, CppFunction, SchemaArg
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.launches import Links
-from verispec.static.linking.ops import Op, Ops, agrees, as_function, built_elsewhere, calls, collect, implements
+from verispec.static.linking.ops import (
+    Op, Ops, TorchOpCall, agrees, as_function, built_elsewhere, calls, collect, implements,
+)  # fmt: skip
 from verispec.static.rules._model import Rule
 
 
@@ -95,6 +97,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
             continue
         op, problems = results[0]
         in_cpp = all(op.path.endswith(CPP) for op, _ in results)
+        quiet = (in_cpp and built_elsewhere(links.index, call.module, call.call.line)) or _has_stand_in(links, call)
         for problem in problems:
             sides = (
                 Side("call", call.location, rendering.call(call.call)),
@@ -102,7 +105,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
             )
             yield Finding(
                 "SIG302",
-                Level.NOTE if in_cpp and built_elsewhere(links.index, call.module, call.call.line) else Level.ERROR,
+                Level.NOTE if quiet else Level.ERROR,
                 f"the call does not bind to the op's schema: {problem}",
                 call.location,
                 op.schema.name,
@@ -112,6 +115,25 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
                 call.scope,
                 f"{op.location} {', '.join(problem.names)}",
             )
+
+
+def _has_stand_in(links: Links, call: TorchOpCall) -> bool:
+    """Return True if a host's function makes `call`, and the plugin has one of that name that calls the op as it is."""
+    if not call.module.core or all(op.core for op in call.ops):
+        return False
+    return any(
+        not other.module.core
+        and other.call.scope.rpartition(".")[2] == call.call.scope.rpartition(".")[2]
+        and any(not bind_call(other.call, as_function(op.schema)) for op in other.ops if op in call.ops)
+        for other in links.shared(_op_calls).get(call.ops[0].schema.name, ())
+    )
+
+
+def _op_calls(links: Links) -> dict[str, list[TorchOpCall]]:
+    found: dict[str, list[TorchOpCall]] = defaultdict(list)
+    for call in calls(links.index, links.shared(_ops)):
+        found[call.ops[0].schema.name].append(call)
+    return found
 
 
 def _unmarked(links: Links) -> Iterator[Finding]:
