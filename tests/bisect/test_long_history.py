@@ -131,3 +131,24 @@ def test_without_types_there_is_nothing(history: tuple[ToyRepository, dict[str, 
         main(["bisect", "--repo", str(toy.folder), "--good", done["again"], "--bad", done["types"]])
     assert stopped.value.code == exits.USAGE
     assert "V-BIS-BAD-IS-GOOD" in capsys.readouterr().err
+
+
+UNPACKING = {
+    "pkg/verify.py": "def verify(logits):\n    return logits, 1\n",
+    "pkg/runner.py": "from pkg.verify import verify\n\n\ndef run(logits):\n    ids, count = verify(logits)\n    return ids\n",
+}
+
+
+@pytest.mark.parametrize("words", [(), ("--rule", "SIG701")])
+def test_a_use_that_relies_on_the_good_end(tmp_path: Path, capsys, words: tuple[str, ...]) -> None:
+    """A finding of --since has two sides in time, and stays until it is repaired."""
+    toy = ToyRepository(tmp_path / "repo")
+    good = toy.commit({**GOOD_TREE, **UNPACKING}, "start")
+    toy.commit({"pkg/noise.py": "x = 1\n"}, "noise")
+    first = toy.commit({"pkg/verify.py": "def verify(logits):\n    return logits, 1, 2\n"}, "a third result")
+    toy.commit({"pkg/noise.py": "x = 2\n"}, "noise")
+    last = toy.commit({"pkg/verify.py": "def verify(logits):\n    x = 1\n    return logits, x, 2\n"}, "its body")
+    assert found(toy, capsys, "--good", good, "--bad", last, *words) == (exits.GOOD, [first])
+    with pytest.raises(SystemExit) as stopped:
+        main(["bisect", "--repo", str(toy.folder), "--good", good, "--bad", last, "--rule", "SIG101"])
+    assert stopped.value.code == exits.USAGE

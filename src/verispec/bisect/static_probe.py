@@ -17,6 +17,7 @@ from verispec.errors import VerispecError
 from verispec.static import Finding, Level, Location, Report, Tree, check_tree
 from verispec.static.cache import FactCache
 from verispec.static.changes import likeness, new_since
+from verispec.static.since import outdated_uses
 from verispec.static.sources import INCOMPLETE
 from verispec.static.typecheck import new_faults
 
@@ -64,8 +65,8 @@ class StaticProbe:
         Raises:
             VerispecError: V-BIS-GOOD-IS-BAD or V-BIS-BAD-IS-GOOD, there is no such finding.
         """
-        self.oldest = self.tree(good) if self.types is not None else None
         self.before = self.report(good)
+        self.oldest = self.tree(good)
         in_bad = self._wanted(self.report(bad).findings)
         self.targets = self._wanted(new_since(self.report(bad), self.before))
         if self.targets:
@@ -119,9 +120,16 @@ class StaticProbe:
             key = content.hexdigest()
             if key not in self.by_content:
                 report = check_tree(tree, core=self.core, rules=self.rules or None, cache=self.facts)
-                self.by_content[key] = replace(report, findings=report.findings + self._type_faults(tree))
+                found = self._outdated(tree) + self._type_faults(tree)
+                self.by_content[key] = replace(report, findings=report.findings + found)
             self.reports[name] = self.by_content[key]
         return self.reports[name]
+
+    def _outdated(self, tree: Tree) -> tuple[Finding, ...]:
+        """Return the uses in `tree` that rely on the good end: its neighbours would forget them a commit later."""
+        if self.oldest is None:
+            return ()
+        return outdated_uses(tree, self.oldest, self.core, self.core, self.rules)
 
     def _type_faults(self, tree: Tree) -> tuple[Finding, ...]:
         """Return the findings of the type checker in `tree` and not in the good end."""
