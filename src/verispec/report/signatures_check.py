@@ -16,7 +16,7 @@ from verispec.static.exclusion import without
 from verispec.static.folding import fold
 from verispec.static.placement import changed_paths, place
 from verispec.static.since import outdated_uses
-from verispec.static.sources import facts_file, open_tree, types_folder
+from verispec.static.sources import SUFFIXES, facts_file, open_tree, types_folder
 from verispec.static.typecheck import new_faults
 
 
@@ -73,7 +73,7 @@ def check(request: Request, progress: Progress | None = None) -> tuple[Signature
         findings, problems = without_accepted(findings, accepted, str(request.baseline))
         diagnostics += problems if before is None else []
     own = {file.path for file in opened.tree.files()}
-    if not own:
+    if not any(path.lower().endswith(SUFFIXES) for path in own):
         diagnostics.append(empty(request.tree))
     changed = changed_paths(opened.tree, opened.older) if opened.older is not None else frozenset()
     shown = ordered(fold(place(finding, own, changed) for finding in findings))
@@ -157,6 +157,8 @@ def _type_faults(request: Request, opened: _Opened) -> tuple[Finding, ...]:
 def older_tree(tree: str, since: str) -> Tree:
     """Return the tree that `since` names: a revision of the repository that holds `tree`, else any other tree."""
     folder = tree if Path(tree).is_dir() else tree.rpartition("#")[0]
+    if "#" in since:
+        return open_tree(since)
     if Path(folder or ".").is_dir() and ("#" in tree or Path(tree).is_dir()):
         try:
             return open_tree(f"{folder or '.'}#{since}")

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,9 +25,11 @@ from typing import Any, Final
 from verispec import exits
 from verispec.errors import VerispecError
 from verispec.static.affected import affected
+from verispec.static.built_modules import BuiltModules
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.ignores import is_silenced, read_ignores
 from verispec.static.tree import Tree, is_test
+from verispec.static.type_evidence import Evidence, counts_arguments, has_open_arguments, is_for_types_alone
 
 KINDS: Final = {
     "unexpected-keyword": "SIG601",
@@ -48,7 +50,7 @@ KINDS: Final = {
 
 _WARNINGS: Final = frozenset({"no-matching-overload", "bad-override-param-name"})
 _UNSURE: Final = re.compile(
-    r"`NoneType`|`object`|`object\.__init__`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`"
+    r"`NoneType`|`object`|`object\.__(?:init|new)__`|Object of class `(?:Module|Tensor|str|int|dict|list|tuple)`"
 )
 """Stubs of packages that a tree needs and that are not installed, and constructors that only such a package makes."""
 
@@ -65,6 +67,7 @@ class TypeFault:
     text: str
     line: int
     detail: str
+    column: int = 0
 
 
 def is_available() -> bool:
@@ -107,16 +110,41 @@ def new_faults(
         elif not is_test(fault.path) and fault.path in sources:
             fresh.append(fault)
     found = []
+    built = BuiltModules(tree)
+    evidence = Evidence(
+        [tree, *([host] if host is not None else [])], [before, *([host_before] if host_before is not None else [])]
+    )
+    older = {file.path for file in before.files()}
     for fault in fresh:
         moved = (fault.kind, _without_modules(fault.text))
         if moves[moved] > 0:
             moves[moved] -= 1
             continue
+        module = _missing(fault)
+        if module and not _is_among(module, older) and built.holds(module):
+            continue
         source = sources[fault.path].read()
-        finding = _finding(fault, source)
+        level = _level(fault, source, evidence)
+        if level is None:
+            continue
+        finding = _finding(fault, source, level)
         if not is_silenced(finding, read_ignores(source)):
             found.append(finding)
     return tuple(found)
+
+
+def _missing(fault: TypeFault) -> str:
+    """Return the module that a fault says is missing; empty if it is about something else."""
+    names = re.findall(r"`([\w.]+)`", fault.text)
+    if fault.kind == "missing-import" and names:
+        return str(names[0])
+    imported = re.match(r"Could not import `(\w+)` from `([\w.]+)`", fault.text)
+    return f"{imported[2]}.{imported[1]}" if imported else ""
+
+
+def _is_among(module: str, paths: Collection[str]) -> bool:
+    path = module.replace(".", "/")
+    return any(f"{top}{path}{end}" in paths for top in ("", "src/", "python/") for end in (".py", "/__init__.py"))
 
 
 def _without_modules(text: str) -> str:
@@ -124,7 +152,26 @@ def _without_modules(text: str) -> str:
     return re.sub(r"(?:\w+\.)+(?=\w)", "", text)
 
 
-def _finding(fault: TypeFault, source: bytes) -> Finding:
+def _level(fault: TypeFault, source: bytes, evidence: Evidence) -> Level | None:
+    """Return the level of a fault; None if the type checker only guesses."""
+    if is_for_types_alone(source, fault.line, fault.column):
+        return Level.NOTE
+    if counts_arguments(fault.kind) and has_open_arguments(source, fault.line, fault.column):
+        return None
+    if fault.kind in _WARNINGS:
+        return Level.WARNING
+    if fault.kind == "missing-attribute":
+        return evidence.of_attribute(fault.text)
+    if fault.kind == "missing-module-attribute":
+        return evidence.of_import(fault.text) and evidence.of_attribute(fault.text)
+    if fault.kind == "bad-override":
+        return evidence.of_override(fault.text)
+    if KINDS[fault.kind] == "SIG601":
+        return evidence.of_call(fault.text, source, fault.line, fault.column)
+    return Level.ERROR
+
+
+def _finding(fault: TypeFault, source: bytes, level: Level) -> Finding:
     rule = KINDS[fault.kind]
     here = Location(fault.path, fault.line)
     scope = f"{fault.path.removesuffix('.py').replace('/', '.')}.{scope_at(source, fault.line)}".rstrip(".")
@@ -132,7 +179,7 @@ def _finding(fault: TypeFault, source: bytes) -> Finding:
     text = lines[fault.line - 1].decode("utf-8", "replace").strip() if 0 < fault.line <= len(lines) else ""
     return Finding(
         rule,
-        Level.WARNING if fault.kind in _WARNINGS else Level.ERROR,
+        level,
         fault.text,
         here,
         scope,
@@ -209,7 +256,7 @@ def _program() -> str | None:
 def _key(tree: Tree, host: Tree | None, program: str, wanted: list[str] | None) -> str:
     state = Path(program).stat()
     digest = hashlib.blake2b(
-        f"{state.st_size} {state.st_mtime_ns} {sorted(KINDS)} {_UNSURE.pattern} {_PLAIN.pattern}".encode(),
+        f"columns {state.st_size} {state.st_mtime_ns} {sorted(KINDS)} {_UNSURE.pattern} {_PLAIN.pattern}".encode(),
         digest_size=16,
     )
     digest.update(json.dumps(wanted).encode())
@@ -292,4 +339,5 @@ def _relevant(errors: Iterable[dict[str, Any]], root: Path, packages: set[str]) 
         path = Path(error["path"])
         relative = path.relative_to(root) if path.is_absolute() else path.relative_to(root.name)
         detail = " ".join(error["description"].split()).replace(str(root), "").replace(text, "", 1).strip()
-        yield TypeFault(kind, relative.as_posix(), text.replace(str(root), ""), error["line"], detail or text)
+        place = error["line"], detail or text, error.get("column", 0)
+        yield TypeFault(kind, relative.as_posix(), text.replace(str(root), ""), *place)

@@ -135,6 +135,8 @@ def test_since_reports_only_what_is_new(call: Call, tmp_path: Path) -> None:
     assert [finding["location"]["path"] for finding in found(output)] == ["pkg/other.py"]
     code, output, _ = call("repo/pkg", "--since", "HEAD", "--json")
     assert (code, found(output)) == (exits.GOOD, [])
+    code, output, _ = call("repo#HEAD", "--since", "repo#HEAD~1", "--json")
+    assert (code, len(found(output))) == (exits.BAD, 1)
 
 
 def test_since_takes_another_tree_too(call: Call, tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from verispec.cache_folder import cache_dir
 from verispec.errors import VerispecError
 from verispec.static.pipeline import Progress
-from verispec.static.sources._files import INCOMPLETE, is_incomplete
+from verispec.static.sources._files import INCOMPLETE, SUFFIXES, is_incomplete
 from verispec.static.tree import Tree
 
 if TYPE_CHECKING:
     from verispec.static.sources.releases import Release
 
 __all__ = [
-    "INCOMPLETE", "facts_file", "is_incomplete", "open_release", "open_tree", "types_folder",
+    "INCOMPLETE", "SUFFIXES", "facts_file", "is_incomplete", "open_release", "open_tree", "types_folder",
 ]  # fmt: skip
 
 # Each kind of tree imports its reader where it is opened: a folder needs neither HTTP nor archives.

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from verispec.errors import Diagnostic
 from verispec.static.facts import CPP, PYTHON
@@ -13,6 +14,9 @@ from verispec.static.tree import is_test
 
 SUFFIXES = (".py", ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".hip", ".inl", ".mm")
 """Files that the gate reads: Python, and the languages that a TORCH_LIBRARY block is written in."""
+
+_BUILD: Final = (".cmake", "cmakelists.txt", ".gitignore")
+"""Files that tell which modules a build makes."""
 
 MAX_FILE = 16 * 2**20
 """Bytes. The largest source file of vLLM 0.33.0 is under 1 MB; larger files are generated or adversarial."""
@@ -49,7 +53,7 @@ def is_elsewhere(folder: str) -> bool:
 
 def may_hold_source(path: str) -> bool:
     """Return True if `path` has the ending of a source file and lies in no folder of other files."""
-    return path.lower().endswith(SUFFIXES) and _ELSEWHERE.search(path) is None
+    return path.lower().endswith((*SUFFIXES, *_BUILD)) and _ELSEWHERE.search(path) is None
 
 
 def blob_id(data: bytes) -> str:
