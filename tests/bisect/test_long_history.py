@@ -135,7 +135,9 @@ def test_without_types_there_is_nothing(history: tuple[ToyRepository, dict[str, 
 
 UNPACKING = {
     "pkg/verify.py": "def verify(logits):\n    return logits, 1\n",
-    "pkg/runner.py": "from pkg.verify import verify\n\n\ndef run(logits):\n    ids, count = verify(logits)\n    return ids\n",
+    "pkg/runner.py": (
+        "from pkg.verify import verify\n\n\ndef run(logits):\n    ids, count = verify(logits)\n    return ids\n"
+    ),
 }
 
 

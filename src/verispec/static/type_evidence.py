@@ -6,8 +6,8 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cached_property
-from typing import Final
+from functools import cached_property, lru_cache
+from typing import Final, NamedTuple
 
 from verispec.static.finding import Level
 from verispec.static.readers.expressions import dotted
@@ -15,86 +15,111 @@ from verispec.static.readers.scope import FUNCTIONS, FunctionNode
 from verispec.static.tree import Tree, is_test
 
 _ATTRIBUTE: Final = re.compile(
-    r"(?:Object of class|Class) `([\w.]+)` has no (?:class )?attribute `(\w+)`|No attribute `(\w+)` in module `([\w.]+)`"
+    r"(?:Object of class|Class) `([\w.]+)` has no (?:class )?attribute `(\w+)`"
+    r"|No attribute `(\w+)` in module `([\w.]+)`"
 )
 _OF_TYPE: Final = re.compile(r"^Object of type `.*` has no attribute")
 _IMPORTED: Final = re.compile(r"Could not import `\w+` from `([\w.]+)`")
 _OVERRIDE: Final = re.compile(r"Class member `([\w.]+)\.(\w+)` overrides parent class `([\w.]+)`")
-_CALLED: Final = re.compile(r"in function `(?:[\w.]+\.)?(\w+)\.(\w+)`")
+_CALLED: Final = re.compile(r"in function `(?:([\w.]+)\.)?(\w+)\.(\w+)`")
 _COUNTED: Final = frozenset({"bad-argument-count", "missing-argument"})
 _MAKERS: Final = frozenset({"__init__", "__new__"})
 _HEADER: Final = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:")
 
 
+class Method(NamedTuple):
+    """A method, and where it stands."""
+
+    path: str
+    owner: str
+    node: FunctionNode
+
+
 class Definitions:
-    """The names that the classes of some trees have, and all names that the trees define."""
+    """The names that the classes of some trees have, and all names that the trees define; each is read once."""
 
     def __init__(self, trees: list[Tree]) -> None:
-        files = [file for tree in trees for file in tree.files() if file.path.endswith(".py") and not is_test(file.path)]
+        files = [
+            file for tree in trees for file in tree.files() if file.path.endswith(".py") and not is_test(file.path)
+        ]
         self._sources = [file.read() for file in files]
+        self._paths = [file.path for file in files]
         tops = (re.sub(r"^(?:src|python)/", "", file.path).partition("/")[0] for file in files)
         self.packages = {top.removesuffix(".py") for top in tops}
+        self._classes: dict[int, list[ast.ClassDef]] = {}
+        self._members: dict[str, set[str]] = {}
+        self._methods: dict[str, list[Method]] = {}
+        self._names: dict[str, bool] = {}
 
     @cached_property
-    def bases(self) -> dict[str, set[str]]:
-        """The last names of the bases of each class, by the last name of the class."""
-        found: dict[str, set[str]] = defaultdict(set)
-        for source in self._sources:
+    def _headers(self) -> dict[str, list[tuple[int, set[str]]]]:
+        """Where each class stands, by its last name, and the words among its bases."""
+        found: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
+        for number, source in enumerate(self._sources):
             for match in _HEADER.finditer(source):
-                found[match[1].decode()].update(word.decode() for word in re.findall(rb"\w+", match[2] or b""))
+                bases = {word.decode() for word in re.findall(rb"\w+", match[2] or b"")}
+                found[match[1].decode()].append((number, bases))
         return found
+
+    def has_class(self, name: str) -> bool:
+        """Return True if a class has the last name `name`."""
+        return name in self._headers
 
     def family(self, name: str) -> set[str]:
         """Return the class `name` and all classes that it descends from."""
         known = {name}
         queue = [name]
         while queue:
-            more = self.bases.get(queue.pop(), set()) - known
+            more = {base for _, bases in self._headers.get(queue.pop(), ()) for base in bases} - known
             known |= more
             queue += more
         return known
 
     def members(self, classes: set[str]) -> set[str]:
         """Return what the bodies and methods of `classes` define."""
-        found: set[str] = set()
-        words = [name.encode() for name in classes if name in self.bases]
-        for source in self._sources:
-            if any(b"class " + word in source for word in words):
-                found.update(_members(source, classes))
-        return found
+        for name in classes & self._headers.keys() - self._members.keys():
+            nodes = (node for number, _ in self._headers[name] for node in self._nodes(number) if node.name == name)
+            self._members[name] = {member for node in nodes for member in _members(node)}
+        return {member for name in classes for member in self._members.get(name, ())}
 
-    def methods(self, name: str, classes: set[str] | None = None) -> list[tuple[str, FunctionNode]]:
-        """Return the methods `name` of some classes, or of all, each with the last name of its class."""
-        found: list[tuple[str, FunctionNode]] = []
-        word = re.compile(rb"\bdef %b\b" % re.escape(name.encode()))
-        for tree in (_parsed(source) for source in self._sources if word.search(source)):
-            for node in ast.walk(tree) if tree is not None else ():
-                if isinstance(node, ast.ClassDef) and (classes is None or node.name in classes):
-                    found += ((node.name, f) for f in node.body if isinstance(f, FUNCTIONS) and f.name == name)
-        return found
+    def methods(self, name: str) -> list[Method]:
+        """Return every method `name`."""
+        if name not in self._methods:
+            word = re.compile(rb"\bdef %b\b" % re.escape(name.encode()))
+            numbers = (number for number, source in enumerate(self._sources) if word.search(source))
+            self._methods[name] = [
+                Method(self._paths[number], node.name, function)
+                for number in numbers
+                for node in self._nodes(number)
+                for function in node.body
+                if isinstance(function, FUNCTIONS) and function.name == name
+            ]
+        return self._methods[name]
 
     def has_name(self, name: str) -> bool:
         """Return True if anything defines `name`, or a string holds it, by which it may be set."""
-        word = re.escape(name.encode())
-        pattern = re.compile(
-            rb"\b(?:def|class)\s+%b\b|\b%b\s*(?::[^=\n]+)?=(?!=)|[\"']%b[\"']|(?m:^\s+%b\s*:)" % (word, word, word, word)
-        )
-        return any(pattern.search(source) for source in self._sources)
+        if name not in self._names:
+            word = re.escape(name.encode())
+            pattern = re.compile(
+                rb"\b(?:def|class)\s+%b\b|\b%b\s*(?::[^=\n]+)?=(?!=)|[\"']%b[\"']|(?m:^\s+%b\s*:)"
+                % (word, word, word, word)
+            )
+            self._names[name] = any(pattern.search(source) for source in self._sources)
+        return self._names[name]
+
+    def _nodes(self, number: int) -> list[ast.ClassDef]:
+        if number not in self._classes:
+            tree = _parsed(self._sources[number])
+            self._classes[number] = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)] if tree else []
+        return self._classes[number]
 
 
-def _members(source: bytes, classes: set[str]) -> Iterator[str]:
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ClassDef) or node.name not in classes:
-            continue
-        for inner in ast.walk(node):
-            if isinstance(inner, (*FUNCTIONS, ast.ClassDef)):
-                yield inner.name
-            elif isinstance(inner, (ast.Attribute, ast.Name)) and isinstance(inner.ctx, ast.Store):
-                yield inner.attr if isinstance(inner, ast.Attribute) else inner.id
+def _members(klass: ast.ClassDef) -> Iterator[str]:
+    for inner in ast.walk(klass):
+        if isinstance(inner, (*FUNCTIONS, ast.ClassDef)):
+            yield inner.name
+        elif isinstance(inner, (ast.Attribute, ast.Name)) and isinstance(inner.ctx, ast.Store):
+            yield inner.attr if isinstance(inner, ast.Attribute) else inner.id
 
 
 class Evidence:
@@ -120,7 +145,7 @@ class Evidence:
         if match[3]:
             return Level.ERROR if match[4].partition(".")[0] in self._new.packages else None
         owner, name = match[1].rpartition(".")[2], match[2]
-        if owner not in self._new.bases and owner not in self._old.bases:
+        if not self._new.has_class(owner) and not self._old.has_class(owner):
             return None
         if name in self._old.members(self._old.family(owner)) and name not in self._new.members(
             self._new.family(owner)
@@ -140,8 +165,9 @@ class Evidence:
         if match is None:
             return Level.ERROR
         owner, name, base = match[1].rpartition(".")[2], match[2], match[3].rpartition(".")[2]
-        own = [node for _, node in self._new.methods(name, {owner})]
-        bases = [node for _, node in self._new.methods(name, self._new.family(base) - {owner})]
+        family = self._new.family(base) - {owner}
+        own = [method.node for method in self._new.methods(name) if method.owner == owner]
+        bases = [method.node for method in self._new.methods(name) if method.owner in family]
         if not own or not bases:
             return None
         if any(_is_property(one) != _is_property(other) for one in own for other in bases):
@@ -149,30 +175,42 @@ class Evidence:
         fits = any(_is_property(o) or _takes_calls_of(o, b) for o in own for b in bases)
         return None if fits else Level.ERROR
 
-    def of_call(self, text: str, source: bytes, line: int, column: int) -> Level:
-        """Return the level of a call that does not bind to a method.
+    def of_call(self, text: str, path: str, source: bytes, line: int, column: int) -> Level:
+        """Return the level of a call in `path` that does not bind to a method.
 
         A receiver may be of one of several classes. If the change left the method alone that the type checker chose,
         and another class has a method of that name that takes the call, it is a warning.
         """
         match = _CALLED.search(text)
-        if match is None or match[1] not in self._new.bases or match[2] in _MAKERS:
+        if match is None or not self._new.has_class(match[2]) or match[3] in _MAKERS:
             return Level.ERROR
-        owner, name = match[1], match[2]
-        now = {ast.dump(node.args) for _, node in self._new.methods(name, {owner})}
-        then = {ast.dump(node.args) for _, node in self._old.methods(name, {owner})}
-        call = _call_at(source, line, column, name)
-        if call is None or (then and now != then):
+        place = match[1].replace(".", "/") if match[1] else path.removesuffix(".py")
+        chosen = place, match[2], match[3]
+        call = _call_at(source, line, column, match[3])
+        then = _headers(self._old, *chosen)
+        if call is None or (then and _headers(self._new, *chosen) != then):
             return Level.ERROR
-        others = [(klass, node) for klass, node in self._new.methods(name) if klass != owner]
-        if name.startswith("__"):
-            others = [(k, node) for k, node in others if re.search(rb"\b%b\b" % k.encode(), source)]
-        return Level.WARNING if any(_binds(call, node) for _, node in others) else Level.ERROR
+        others = [method for method in self._new.methods(match[3]) if method.owner != match[2]]
+        if match[3].startswith("__"):
+            others = [m for m in others if re.search(rb"\b%b\b" % m.owner.encode(), source)]
+        return Level.WARNING if any(_binds(call, method.node) for method in others) else Level.ERROR
+
+
+def _headers(definitions: Definitions, place: str, owner: str, name: str) -> set[str]:
+    """Return the parameters of a method of the module at `place`."""
+    found = [method for method in definitions.methods(name) if method.owner == owner]
+    near = [m for m in found if m.path.removesuffix(".py").removesuffix("/__init__").endswith(place)]
+    return {ast.dump(method.node.args) for method in near}
+
+
+def _calls_at(source: bytes, line: int, column: int) -> list[ast.Call]:
+    tree = _parsed(source)
+    nodes = _around(tree, line) if tree is not None else ()
+    return [node for node in nodes if isinstance(node, ast.Call) and _holds(node, line, column)]
 
 
 def _call_at(source: bytes, line: int, column: int, name: str) -> ast.Call | None:
-    tree = _parsed(source)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _holds(n, line, column)] if tree else []
+    calls = _calls_at(source, line, column)
     named = [c for c in calls if name == "__call__" or dotted(c.func).rpartition(".")[2] == name]
     return min(named, key=lambda c: ((c.end_lineno or 0) - c.lineno, c.end_col_offset or 0), default=None)
 
@@ -238,26 +276,45 @@ def is_for_types_alone(source: bytes, line: int, column: int) -> bool:
         isinstance(s, ast.ImportFrom) and s.module == "__future__" and "annotations" in {a.name for a in s.names}
         for s in tree.body
     )
-    for node in ast.walk(tree):
+    scope: ast.AST = tree
+    for node in _around(tree, line):
         if isinstance(node, ast.If) and dotted(node.test).rpartition(".")[2] == "TYPE_CHECKING":
             if node.body[0].lineno <= line <= (node.body[-1].end_lineno or line):
                 return True
-        elif isinstance(node, FUNCTIONS) and column:
-            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            notes = [note for note in (*(a.annotation for a in arguments), node.returns) if note is not None]
-            # A decorator may evaluate annotations, but it leaves those alone that are strings.
-            if not lazy or node.decorator_list:
-                notes = [inner for note in notes for inner in ast.walk(note) if _is_text(inner)]
-            notes += [n.annotation for n in ast.walk(node) if isinstance(n, ast.AnnAssign) and _is_local(n, node)]
-            if any(_holds(note, line, column) for note in notes):
+        elif isinstance(node, ast.AnnAssign):
+            # Python does not evaluate the annotation of a variable of a function.
+            is_local = isinstance(scope, FUNCTIONS) and isinstance(node.target, ast.Name)
+            if is_local and _holds(node.annotation, line, column):
+                return True
+        elif isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            scope = node
+            if not isinstance(node, ast.ClassDef) and any(_holds(n, line, column) for n in _unevaluated(node, lazy)):
                 return True
     return False
 
 
+def _unevaluated(node: FunctionNode, lazy: bool) -> list[ast.expr]:
+    """Return the annotations of a function that stay text; `lazy` says that the module keeps all of them so."""
+    arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+    notes = [note for note in (*(a.annotation for a in arguments), node.returns) if note is not None]
+    # A decorator may evaluate annotations, but it leaves those alone that are strings.
+    if lazy and not node.decorator_list:
+        return notes
+    return [n for note in notes for n in ast.walk(note) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+
+
+def _around(node: ast.AST, line: int) -> Iterator[ast.AST]:
+    """Yield the nodes inside `node` that hold `line`, from the outermost."""
+    for child in ast.iter_child_nodes(node):
+        first = getattr(child, "lineno", None)
+        if first is None or first <= line <= (getattr(child, "end_lineno", None) or first):
+            yield child
+            yield from _around(child, line)
+
+
 def has_open_arguments(source: bytes, line: int, column: int) -> bool:
     """Return True if the call at a place passes a starred argument, whose length the type checker guesses."""
-    tree = _parsed(source)
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _holds(n, line, column)] if tree else []
+    calls = _calls_at(source, line, column)
     inner = min(calls, key=lambda n: ((n.end_lineno or 0) - n.lineno, n.end_col_offset or 0), default=None)
     around = [call for call in calls if call is inner or any(_holds(a, line, column) for a in call.args)]
     return any(isinstance(argument, ast.Starred) for call in around for argument in call.args)
@@ -268,23 +325,12 @@ def counts_arguments(kind: str) -> bool:
     return kind in _COUNTED
 
 
+@lru_cache(4)
 def _parsed(source: bytes) -> ast.Module | None:
     try:
         return ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return None
-
-
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _is_local(note: ast.AnnAssign, function: FunctionNode) -> bool:
-    """Return True if Python does not evaluate the annotation of a variable: one of a function."""
-    return isinstance(note.target, ast.Name) and not any(
-        isinstance(node, ast.ClassDef) and node.lineno <= note.lineno <= (node.end_lineno or 0)
-        for node in ast.walk(function)
-    )
 
 
 def _holds(node: ast.AST, line: int, column: int) -> bool:

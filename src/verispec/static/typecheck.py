@@ -167,7 +167,7 @@ def _level(fault: TypeFault, source: bytes, evidence: Evidence) -> Level | None:
     if fault.kind == "bad-override":
         return evidence.of_override(fault.text)
     if KINDS[fault.kind] == "SIG601":
-        return evidence.of_call(fault.text, source, fault.line, fault.column)
+        return evidence.of_call(fault.text, fault.path, source, fault.line, fault.column)
     return Level.ERROR
 
 

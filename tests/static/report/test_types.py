@@ -254,9 +254,13 @@ GUESSES = {
         "class Derived(Base):\n    def find(self, ids: str, seed=0, *, mode=1):\n        return 1\n"
     ),
     "a class variable": "class Base:\n    mode: None = None\n\nclass Derived(Base):\n    mode: int = 3\n",
-    "an open number of arguments": "def four(a: int, b: int, c: int, d: str):\n    return a\n\n\n"
-    "def run(x):\n    return four(*(int(i) for i in 'abc'), x)\n",
-    "a name in a string": "from pkg import base\n\n\n@base.step\ndef run(x: 'Nowhere | None') -> 'Elsewhere':\n    return x\n",
+    "an open number of arguments": (
+        "def four(a: int, b: int, c: int, d: str):\n    return a\n\n\n"
+        "def run(x):\n    return four(*(int(i) for i in 'abc'), x)\n"
+    ),
+    "a name in a string": (
+        "from pkg import base\n\n\n@base.step\ndef run(x: 'Nowhere | None') -> 'Elsewhere':\n    return x\n"
+    ),
 }
 
 
@@ -281,7 +285,8 @@ def test_code_that_a_type_checker_only_dislikes(check: Any, name: str) -> None:
     ],
 )
 def test_an_override_is_compared_by_its_parameters(check: Any, base: str, override: str, code: int) -> None:
-    text = f"class Base:\n    def find({base}):\n        pass\n\nclass Other(Base):\n    def find({override}):\n        pass\n"
+    text = f"class Base:\n    def find({base}):\n        pass\n\n"
+    text += f"class Other(Base):\n    def find({override}):\n        pass\n"
     assert check({"pkg/new.py": text})[0] == code
 
 
@@ -308,6 +313,11 @@ def test_a_receiver_of_one_of_two_classes(check: Any) -> None:
     assert check({"pkg/new.py": LAYERS.format(full="", call="")})[0] == exits.GOOD
     code, written = check({"pkg/new.py": LAYERS.format(full="", call=", offset=1")})
     assert (code, [(f["rule"], f["level"]) for f in written["findings"]]) == (exits.GOOD, [("SIG601", "warning")])
+    other = {"pkg/other.py": "class Full:\n    def attend(self, x, cache):\n        return x\n"}
+    assert check({"pkg/new.py": LAYERS.format(full=", offset=0", call=", offset=1"), **other})[0] == exits.GOOD
+    wide = {"pkg/other.py": other["pkg/other.py"].replace("cache", "cache, mask=None"), "pkg/new.py": None}
+    assert check(wide)[0] == exits.GOOD
+    assert check({"pkg/new.py": LAYERS.format(full="", call=", offset=1")})[0] == exits.GOOD
     assert check({"pkg/new.py": LAYERS.format(full=", offset=0", call=", offset=1")})[0] == exits.GOOD
     assert check({"pkg/new.py": LAYERS.format(full="", call=", offset=1")})[0] == exits.BAD
     assert check({"pkg/new.py": LAYERS.format(full="", call=", offset=1, mode=2")})[0] == exits.BAD

@@ -12,7 +12,15 @@ from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.launches import Links
 from verispec.static.linking.ops import (
-    Op, Ops, TorchOpCall, agrees, as_function, built_elsewhere, calls, collect, implements,
+    Op,
+    Ops,
+    TorchOpCall,
+    agrees,
+    as_function,
+    built_elsewhere,
+    calls,
+    collect,
+    implements,
 )  # fmt: skip
 from verispec.static.rules._model import Rule
 
