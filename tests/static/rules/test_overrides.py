@@ -135,6 +135,16 @@ def test_kernel_without_a_counterpart(judged):
     assert (finding.level, finding.symbol) == (Level.WARNING, "engine.sampler.d_kernel")
 
 
+def test_kernels_that_a_plugin_puts_beside_those_of_a_platform(judged):
+    """vllm-metax replaces a module of vLLM, whose table for the CPU names the kernels of the original."""
+    names = ("a", "b", "c", "d")
+    core = sources(DIRECT, "\n".join(f"engine.sampler.{name}_kernel = fb.kernel" for name in names), names)
+    launches = DIRECT.format("a").replace("def a", "def other") + DIRECT.format("e")
+    plugin = {"plug/sampler.py": "import triton\nfrom engine.sampler import a_kernel\n" + ONE.format("e") + launches}
+    assert judged("SIG202", plugin, core) == ()
+    assert len(judged("SIG202", {**core, **plugin})) == 1
+
+
 def test_kernel_of_a_dispatcher_without_a_counterpart(judged):
     names = ("a", "b", "c", "d")
     lines = "\n".join(f"engine.sampler._{name}.kernel = fb.kernel" for name in names)
@@ -149,6 +159,27 @@ def test_kernel_of_a_dispatcher_without_a_counterpart(judged):
 @pytest.mark.parametrize(("name", "found"), [("accept_kernel", 0), ("acccept_kernel", 1), ("Class.accept_kernel", 0)])
 def test_override_of_a_name_that_is_not_there(judged, name, found):
     assert len(judged("SIG203", sources(DIRECT, f"engine.sampler.{name} = fb.kernel"))) == found
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("engine/__init__.py", "from engine import sampler\nsampler.fresh = fb.kernel", 0),
+        ("engine/other.py", "from engine import sampler\nsampler.fresh = fb.kernel", 1),
+        ("engine/other.py", "from engine import sampler\nsampler.original = sampler.accept_kernel", 0),
+        ("engine/other.py", "from engine import sampler\nsampler.original = sampler.gone", 1),
+        ("engine/other.py", "from engine.state import state\nstate.size = fb.kernel", 0),
+        ("engine/other.py", "from engine.state import bare\nbare.size = fb.kernel", 1),
+    ],
+)
+def test_names_that_are_given_on_purpose(judged, path, text, found):
+    """triton-ascend and ms-swift: a package's own modules, a kept original, an object named like its module."""
+    tree = sources(DIRECT, "pass")
+    tree["engine/state/__init__.py"] = "from .state import state\nfrom . import bare\n"
+    tree["engine/state/state.py"] = "class State:\n    pass\n\nstate = State()\n"
+    tree["engine/state/bare.py"] = "x = 1\n"
+    tree[path] = f"import triton\nimport engine.fallback as fb\nfrom engine.sampler import accept_kernel\n{text}\n"
+    assert len(judged("SIG203", tree)) == found
 
 
 def test_override_in_a_module_that_something_else_may_make(judged):

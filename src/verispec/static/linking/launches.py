@@ -298,11 +298,21 @@ def _names_of(module: Module, target: str) -> list[str]:
     return [last, *[binding.value.rpartition(".")[2].lstrip("$") for binding in module.bindings.get(last, ())]]
 
 
+def _read_package(index: Index, slot: str) -> None:
+    """Have the package around the module of `slot` read if it may hold something else of the module's name."""
+    home, _ = index.split(slot)
+    outer, _, last = home.name.rpartition(".") if home is not None else ("", "", "")
+    package = index.modules.get(outer)
+    if package is not None and not package.exact and last.encode() in package.outline.words.split():
+        index.wanted.add(package.path)
+
+
 def _replacement(links: Links, module: Module, override: Override) -> Replacement | None:
     index = links.index
     slot = _of_class(index, module, override.target, index.slot(module, override.target))
     if not slot:
         return None
+    _read_package(index, slot)
     kernel = kernel_of(links, index.resolve(module, override.target))
     if kernel is None:
         holder, _, _ = slot.rpartition(".")

@@ -87,6 +87,9 @@ def _missing(links: Links) -> Iterator[Finding]:
             beside = {other.kernel.name for other in _in_module(links, launch.module.name)} & replaced
             if kernel.name in replaced or not beside or is_test(launch.module.path):
                 continue
+            # A host's table does not know the kernels that a plugin brings.
+            if replacements[0].module.core and not kernel.module.core:
+                continue
             sides = (
                 _launcher(launch),
                 Side("kernel", kernel.location, rendering.signature(kernel.functions[0])),
@@ -120,6 +123,8 @@ def _absent(links: Links) -> Iterator[Finding]:
         if name in home.bindings or f"{home.name}.{name}" in index.modules or "*" in home.bindings:
             continue
         if is_test(replacement.module.path) or "__getattr__" in home.functions or _is_asked_for(replacement, name):
+            continue
+        if _is_extended(links, replacement, home):
             continue
         # A registry imports what its entry names. What is compiled is not in the tree; its name begins with "_".
         if dot and (not replacement.override.via or not home.package or name.startswith("_")):
@@ -165,6 +170,22 @@ def _is_asked_for(replacement: Replacement, name: str) -> bool:
         guard.kind == "hasattr" and guard.test == (name,) and guard.first <= replacement.override.line <= guard.last
         for guard in replacement.module.facts.guards
     )
+
+
+def _is_extended(links: Links, replacement: Replacement, home: Module) -> bool:
+    """Return True if a name is given to `home` on purpose, or to an object that hides `home`.
+
+    A package extends its own modules, the original is kept under another name, or the package of `home` imports
+    something of the same name: ``from .state import state``.
+    """
+    module, package = replacement.module, links.index.modules.get(home.name.rpartition(".")[0])
+    own = module.package and home.name.startswith(f"{module.name}.")
+    value, _, old = links.index.slot(module, replacement.override.value).rpartition(".")
+    kept = value == home.name and old in home.bindings
+    last = home.name.rpartition(".")[2]
+    held = package.bindings.get(last, ()) if package is not None else ()
+    hidden = package is not None and any(absolute(package, binding.value) != home.name for binding in held)
+    return own or kept or hidden
 
 
 def _signatures(links: Links) -> Iterator[Finding]:
