@@ -22,6 +22,7 @@ _OF_TYPE: Final = re.compile(r"^Object of type `.*` has no attribute")
 _IMPORTED: Final = re.compile(r"Could not import `\w+` from `([\w.]+)`")
 _OVERRIDE: Final = re.compile(r"Class member `([\w.]+)\.(\w+)` overrides parent class `([\w.]+)`")
 _CALLED: Final = re.compile(r"in function `(?:([\w.]+)\.)?(\w+)\.(\w+)`")
+_FUNCTION: Final = re.compile(r"in function `(?:[\w.]+\.)?(\w+)`")
 _COUNTED: Final = frozenset({"bad-argument-count", "missing-argument"})
 _MAKERS: Final = frozenset({"__init__", "__new__"})
 _HEADER: Final = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:")
@@ -163,7 +164,7 @@ class Evidence:
         """Return the level of an override; None if it takes the calls of its base, so that only types differ."""
         match = _OVERRIDE.match(text)
         if match is None:
-            return Level.ERROR
+            return None
         owner, name, base = match[1].rpartition(".")[2], match[2], match[3].rpartition(".")[2]
         family = self._new.family(base) - {owner}
         own = [method.node for method in self._new.methods(name) if method.owner == owner]
@@ -175,21 +176,32 @@ class Evidence:
         fits = any(_is_property(o) or _takes_calls_of(o, b) for o in own for b in bases)
         return None if fits else Level.ERROR
 
-    def of_call(self, text: str, path: str, source: bytes, line: int, column: int) -> Level:
-        """Return the level of a call in `path` that does not bind to a method.
+    def of_call(self, text: str, path: str, source: bytes, line: int, column: int) -> Level | None:
+        """Return the level of a call in `path` that does not bind; None if a decorator may have changed the function.
 
         A receiver may be of one of several classes. If the change left the method alone that the type checker chose,
-        and another class has a method of that name that takes the call, it is a warning.
+        and another class has a method of that name that takes the call, it is a warning. So is a call of a protocol,
+        whose methods only describe those of other classes.
         """
         match = _CALLED.search(text)
-        if match is None or not self._new.has_class(match[2]) or match[3] in _MAKERS:
+        if match is None or not self._new.has_class(match[2]):
+            function = _FUNCTION.search(text)
+            is_other = function is not None and _is_called_otherwise(source, line, column, function[1])
+            return None if is_other else Level.ERROR
+        if match[3] in _MAKERS:
             return Level.ERROR
+        if match[3] == "__replace__":
+            fields = set(re.findall(r"argument `(\w+)`", text))
+            lost = self._old.members(self._old.family(match[2])) - self._new.members(self._new.family(match[2]))
+            return Level.WARNING if fields.isdisjoint(lost) else Level.ERROR
         place = match[1].replace(".", "/") if match[1] else path.removesuffix(".py")
         chosen = place, match[2], match[3]
         call = _call_at(source, line, column, match[3])
         then = _headers(self._old, *chosen)
         if call is None or (then and _headers(self._new, *chosen) != then):
             return Level.ERROR
+        if "Protocol" in self._new.family(match[2]):
+            return Level.WARNING
         others = [method for method in self._new.methods(match[3]) if method.owner != match[2]]
         if match[3].startswith("__"):
             others = [m for m in others if re.search(rb"\b%b\b" % m.owner.encode(), source)]
@@ -201,6 +213,13 @@ def _headers(definitions: Definitions, place: str, owner: str, name: str) -> set
     found = [method for method in definitions.methods(name) if method.owner == owner]
     near = [m for m in found if m.path.removesuffix(".py").removesuffix("/__init__").endswith(place)]
     return {ast.dump(method.node.args) for method in near}
+
+
+def _is_called_otherwise(source: bytes, line: int, column: int, name: str) -> bool:
+    """Return True if the call at a place names another function than `name`, and no import gives it that name."""
+    calls = _calls_at(source, line, column)
+    names = {dotted(call.func).rpartition(".")[2] for call in calls} - {""}
+    return bool(names) and name not in names and re.search(rb"\b%b as \w" % name.encode(), source) is None
 
 
 def _calls_at(source: bytes, line: int, column: int) -> list[ast.Call]:

@@ -96,10 +96,10 @@ def new_faults(
         runs = [pool.submit(_faults, *pair, paths, cache) for pair in ((tree, host), (before, host_before))]
         faults, old = (run.result() for run in runs)
     known = Counter((fault.kind, fault.path, fault.text) for fault in old)
-    present = Counter((fault.kind, fault.path, fault.text) for fault in faults)
+    counted = Counter((fault.kind, fault.path, fault.text) for fault in faults)
     # An error that vanished at one place and appears at another has moved with its code.
     moves = Counter[tuple[str, str]]()
-    for (kind, _, text), number in (known - present).items():
+    for (kind, _, text), number in (known - counted).items():
         moves[kind, _without_modules(text)] += number
     sources = {file.path: file for file in tree.files()}
     fresh = []
@@ -114,14 +114,15 @@ def new_faults(
     evidence = Evidence(
         [tree, *([host] if host is not None else [])], [before, *([host_before] if host_before is not None else [])]
     )
-    older = {file.path for file in before.files()}
+    older, present = ({file.path for file in part.files()} for part in (before, tree))
     for fault in fresh:
         moved = (fault.kind, _without_modules(fault.text))
         if moves[moved] > 0:
             moves[moved] -= 1
             continue
         module = _missing(fault)
-        if module and not _is_among(module, older) and built.holds(module):
+        # Tests and examples are not given to the type checker.
+        if module and (_is_among(module, present) or (not _is_among(module, older) and built.holds(module))):
             continue
         source = sources[fault.path].read()
         level = _level(fault, source, evidence)
