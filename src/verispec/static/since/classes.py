@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections import defaultdict
 from collections.abc import Iterator
 
 from verispec.static.finding import Finding, Level, Side
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
 from verispec.static.since.versions import File, NamedCode, Versions, finding
-
-_CLASS = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t\n]*\(([^)]*)\)")
-
 
 # Properties and methods
 
@@ -164,16 +159,8 @@ def _is_super(node: ast.expr) -> bool:
     return isinstance(inner, ast.Call) and dotted(inner.func) == "super"
 
 
-def _bases(versions: Versions) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    for path in versions.own.keys() | versions.host.keys():
-        for match in _CLASS.finditer(versions.read(path)):
-            found[match[1].decode()].update(word.decode() for word in re.findall(rb"\w+", match[2]))
-    return found
-
-
 def _descendants(versions: Versions, names: set[str]) -> set[str]:
-    headers = _bases(versions)
+    headers = versions.bases
     known = set(names)
     while more := {name for name, bases in headers.items() if name not in known and not known.isdisjoint(bases)}:
         known |= more
@@ -181,7 +168,7 @@ def _descendants(versions: Versions, names: set[str]) -> set[str]:
 
 
 def _ancestors(versions: Versions, name: str) -> set[str]:
-    headers = _bases(versions)
+    headers = versions.bases
     known: set[str] = set()
     queue = [name]
     while queue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from verispec.static.readers.expressions import dotted, imported
 from verispec.static.readers.outline import words
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
 from verispec.static.tree import SourceFile, Tree, is_test
+
+_CLASS: Final = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t\n]*\(([^)]*)\)")
 
 _MOST: Final = 150
 """Files that may mention a name; one in more of them, such as `forward`, tells nothing about who is meant."""
@@ -218,6 +221,15 @@ class Versions:
                     wanted.intersection(words(self.read(path)).split()) if not number or path not in self.own else ()
                 ):
                     found[number].setdefault(word, []).append(path)
+        return found
+
+    @cached_property
+    def bases(self) -> dict[str, set[str]]:
+        """The words among the bases of each class of the newer tree and its host, by name."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for path in self.own.keys() | self.host.keys():
+            for match in _CLASS.finditer(self.read(path)):
+                found[match[1].decode()].update(word.decode() for word in re.findall(rb"\w+", match[2]))
         return found
 
     def file(self, path: str) -> File | None:
