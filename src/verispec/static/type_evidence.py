@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from verispec.static.finding import Level
+from verispec.static.import_roots import import_roots
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
 from verispec.static.tree import Tree, is_test
@@ -45,8 +46,7 @@ class Definitions:
         ]
         self._sources = [file.read() for file in files]
         self._paths = [file.path for file in files]
-        tops = (re.sub(r"^(?:src|python)/", "", file.path).partition("/")[0] for file in files)
-        self.packages = {top.removesuffix(".py") for top in tops}
+        self.packages = {name for tree in trees for name in import_roots(tree)[1]}
         self._classes: dict[int, list[ast.ClassDef]] = {}
         self._members: dict[str, set[str]] = {}
         self._methods: dict[str, list[Method]] = {}
@@ -76,6 +76,10 @@ class Definitions:
             queue += more
         return known
 
+    def is_mixed(self, name: str) -> bool:
+        """Return True if a class descends from `name` and from another class beside it."""
+        return any(name in bases and len(bases) > 1 for places in self._headers.values() for _, bases in places)
+
     def members(self, classes: set[str]) -> set[str]:
         """Return what the bodies and methods of `classes` define."""
         for name in classes & self._headers.keys() - self._members.keys():
@@ -86,8 +90,8 @@ class Definitions:
     def methods(self, name: str) -> list[Method]:
         """Return every method `name`."""
         if name not in self._methods:
-            word = re.compile(rb"\bdef %b\b" % re.escape(name.encode()))
-            numbers = (number for number, source in enumerate(self._sources) if word.search(source))
+            word = f"def {name}".encode()
+            numbers = (number for number, source in enumerate(self._sources) if word in source)
             self._methods[name] = [
                 Method(self._paths[number], node.name, function)
                 for number in numbers
@@ -105,7 +109,8 @@ class Definitions:
                 rb"\b(?:def|class)\s+%b\b|\b%b\s*(?::[^=\n]+)?=(?!=)|[\"']%b[\"']|(?m:^\s+%b\s*:)"
                 % (word, word, word, word)
             )
-            self._names[name] = any(pattern.search(source) for source in self._sources)
+            # A search for the bytes alone is much faster.
+            self._names[name] = any(name.encode() in source and pattern.search(source) for source in self._sources)
         return self._names[name]
 
     def _nodes(self, number: int) -> list[ast.ClassDef]:
@@ -152,8 +157,9 @@ class Evidence:
             self._new.family(owner)
         ):
             return Level.ERROR
-        # A class that is mixed into another, or something that sets it from outside, may give the attribute.
-        return Level.NOTE if self._new.has_name(name) else Level.ERROR
+        # A class that it is mixed into, or something that sets it from outside, may give the attribute.
+        vague = "Protocol" in self._new.family(owner) or self._new.is_mixed(owner)
+        return Level.NOTE if vague or self._new.has_name(name) else Level.ERROR
 
     def of_import(self, text: str) -> Level | None:
         """Return the level of a name that cannot be imported; None if its package is not of the trees."""
@@ -216,10 +222,11 @@ def _headers(definitions: Definitions, place: str, owner: str, name: str) -> set
 
 
 def _is_called_otherwise(source: bytes, line: int, column: int, name: str) -> bool:
-    """Return True if the call at a place names another function than `name`, and no import gives it that name."""
-    calls = _calls_at(source, line, column)
-    names = {dotted(call.func).rpartition(".")[2] for call in calls} - {""}
-    return bool(names) and name not in names and re.search(rb"\b%b as \w" % name.encode(), source) is None
+    """Return True if the call at a place names another function than `name`, and the file gives it no other name."""
+    names = {dotted(call.func).rpartition(".")[2] for call in _calls_at(source, line, column)} - {""}
+    word = name.encode()
+    given = rb"=\s*(?:\w+\.)*%b\b|import\b[^\n]*\b%b\b|(?m:^\s+%b\b(?: as \w+)?,?\s*$)" % (word, word, word)
+    return bool(names) and name not in names and re.search(given, source) is None
 
 
 def _calls_at(source: bytes, line: int, column: int) -> list[ast.Call]:

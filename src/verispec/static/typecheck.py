@@ -28,6 +28,7 @@ from verispec.static.affected import affected
 from verispec.static.built_modules import BuiltModules
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.ignores import is_silenced, read_ignores
+from verispec.static.import_roots import import_roots
 from verispec.static.tree import Tree, is_test
 from verispec.static.type_evidence import Evidence, counts_arguments, has_open_arguments, is_for_types_alone
 
@@ -237,9 +238,12 @@ def _faults(tree: Tree, host: Tree | None, paths: frozenset[str] | None, cache: 
             pass
     with tempfile.TemporaryDirectory(prefix="verispec-types-") as folder:
         roots = [_write(tree, Path(folder) / "tree")]
+        below, packages = import_roots(tree)
+        search = [*(roots[0] / root for root in below), roots[0]]
         if host is not None:
             roots.append(_write(host, Path(folder) / "host"))
-        faults = tuple(_relevant(_run(program, roots, wanted), roots[0], _packages(tree)))
+            search += [*(roots[1] / root for root in import_roots(host)[0]), roots[1]]
+        faults = tuple(_relevant(_run(program, roots[0], search, wanted), roots[0], packages))
     if key:
         cache.mkdir(parents=True, exist_ok=True)
         temporary = kept.with_name(f"{kept.name}.{os.getpid()}")
@@ -257,7 +261,7 @@ def _program() -> str | None:
 def _key(tree: Tree, host: Tree | None, program: str, wanted: list[str] | None) -> str:
     state = Path(program).stat()
     digest = hashlib.blake2b(
-        f"columns {state.st_size} {state.st_mtime_ns} {sorted(KINDS)} {_UNSURE.pattern} {_PLAIN.pattern}".encode(),
+        f"roots {state.st_size} {state.st_mtime_ns} {sorted(KINDS)} {_UNSURE.pattern} {_PLAIN.pattern}".encode(),
         digest_size=16,
     )
     digest.update(json.dumps(wanted).encode())
@@ -286,22 +290,14 @@ def _write(tree: Tree, root: Path) -> Path:
     return root
 
 
-def _packages(tree: Tree) -> set[str]:
-    """Return the top-level names that the tree itself provides."""
-    paths = (file.path.removeprefix("src/") for file in tree.files() if file.path.endswith(".py"))
-    return {path.partition("/")[0].removesuffix(".py") for path in paths}
-
-
-def _run(program: str, roots: list[Path], wanted: list[str] | None) -> list[dict[str, Any]]:
-    """Return Pyrefly's errors in the first of `roots`; it reads other files as far as the wanted ones need them."""
-    # `src` layouts import their packages from below it.
-    search = [str(path) for root in roots for path in (root, root / "src") if path.is_dir()]
-    config = roots[0].parent / "pyrefly.toml"
+def _run(program: str, root: Path, search: list[Path], wanted: list[str] | None) -> list[dict[str, Any]]:
+    """Return Pyrefly's errors in `root`; it reads other files in `search` as far as the wanted ones need them."""
+    config = root.parent / "pyrefly.toml"
     names = ["**/*.py"] if wanted is None else [re.sub(r"[\[*?]", "?", path) for path in wanted]
-    includes = [f"{roots[0].name}/{name}" for name in names]
+    includes = [f"{root.name}/{name}" for name in names]
     lines = [
         f"project-includes = {json.dumps(includes)}",
-        f"search-path = {json.dumps(search)}",
+        f"search-path = {json.dumps([str(path) for path in search if path.is_dir()])}",
         'python-version = "3.12"',
         'python-platform = "linux"',
         "site-package-path = []",
@@ -324,7 +320,7 @@ def _run(program: str, roots: list[Path], wanted: list[str] | None) -> list[dict
     return list(errors)
 
 
-def _relevant(errors: Iterable[dict[str, Any]], root: Path, packages: set[str]) -> Iterable[TypeFault]:
+def _relevant(errors: Iterable[dict[str, Any]], root: Path, packages: frozenset[str]) -> Iterable[TypeFault]:
     for error in errors:
         text = error["concise_description"]
         kind = error["name"]
