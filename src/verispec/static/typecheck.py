@@ -39,6 +39,7 @@ KINDS: Final = {
     "bad-keyword-argument": "SIG601",
     "no-matching-overload": "SIG601",
     "not-callable": "SIG601",
+    "bad-unpacking": "SIG701",
     "bad-override": "SIG602",
     "bad-override-param-name": "SIG602",
     "missing-attribute": "SIG603",
@@ -196,6 +197,7 @@ _FIXES: Final = {
     "SIG601": "bring the call and the signature to the same parameters",
     "SIG602": "give the override the parameters of its base's method",
     "SIG603": "use the present name, or restore the old one",
+    "SIG701": "unpack as many values as there are",
 }
 
 

@@ -414,3 +414,110 @@ def test_a_file_that_cannot_be_parsed():
     old = {"pkg/sampler.py": TWO, "pkg/run.py": USE.format(use="a, b = verify(1)"), "pkg/bad.py": "verify(("}
     assert found(old, {"pkg/sampler.py": THREE}) == [("SIG701", ERROR)]
     assert found(old, {"pkg/sampler.py": "def verify("}) == []
+
+
+FIELDS = """
+class SpecConfig:
+    method: str = "ngram"
+    {field}: int = 3
+
+class Mode(Enum):
+    FAST = 1
+    {member} = 2
+"""
+FIELD_USE = """
+from pkg.config import Mode, SpecConfig
+
+def run(spec_config, other):
+    {use}
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "extra", "count"),
+    [
+        ("return spec_config.width", "", 1),
+        ("return other.spec_config.width", "", 1),
+        ("return other.width", "", 0),  # something else may have it
+        ("return spec_config.width", "class Other:\n    width = 3\n", 0),
+        ("return spec_config.width", "setattr(x, 'width', 3)\n", 0),
+        ("return spec_config.width", "make(width=3)\n", 0),
+        ("return spec_config.width", "SpecConfig(width=3)\n", 1),
+        ("spec_config.width = 3", "", 0),
+        ("return Mode.STRICT", "", 1),
+        ("return Mode.STRICT", "class Other:\n    STRICT = 3\n", 1),
+        ("return other.Mode.STRICT", "", 0),
+        ("return Mode.FAST", "", 0),
+    ],
+)
+def test_a_member_that_a_change_took_away(use: str, extra: str, count: int) -> None:
+    """vLLM's configurations and SGLang's server arguments lose fields that a platform's worker still reads."""
+    old = {
+        "pkg/config.py": FIELDS.format(field="width", member="STRICT"),
+        "pkg/run.py": FIELD_USE.format(use=use) + extra,
+    }
+    new = {"pkg/config.py": FIELDS.format(field="size", member="EXACT")}
+    assert found(old, new) == [("SIG707", ERROR)] * count
+    assert found(old, {"pkg/config.py": old["pkg/config.py"] + "\n# more\n"}) == []
+
+
+def test_a_member_that_a_base_has() -> None:
+    old = {
+        "pkg/config.py": "class Base:\n    STRICT = 1\n\nclass Mode(Base):\n    STRICT = 2\n    FAST = 3\n",
+        "pkg/run.py": "from pkg.config import Mode\nx = Mode.STRICT\n",
+    }
+    assert found(old, {"pkg/config.py": old["pkg/config.py"].replace("    STRICT = 2\n", "")}) == []
+    lost = {"pkg/config.py": old["pkg/config.py"].replace("    STRICT = 2\n", "").replace("STRICT = 1", "LAX = 1")}
+    assert found(old, lost) == [("SIG707", ERROR)]
+
+
+AN_OP = 'def wait(x):\n    return x\n\ndirect_register_custom_op(op_name="{name}", op_func=wait)\n'
+
+
+@pytest.mark.parametrize(
+    ("register", "extra", "count"),
+    [
+        (AN_OP, "", 1),
+        ("@register_custom_op(mutates_args=[])\ndef {name}(x):\n    return x\n", "", 1),
+        ('lib.define("{name}(Tensor x) -> Tensor")\n', "", 1),
+        (AN_OP, AN_OP.format(name="wait_all"), 0),  # another platform registers it
+        ("# {name}\n", "", 0),
+    ],
+)
+def test_an_op_that_nothing_registers_any_more(register: str, extra: str, count: int) -> None:
+    old = {
+        "pkg/ops.py": register.replace("{name}", "wait_all"),
+        "pkg/run.py": "import torch\n\ndef run(x):\n    return torch.ops.vllm.wait_all(x)\n",
+        "pkg/other.py": extra,
+    }
+    assert found(old, {"pkg/ops.py": register.replace("{name}", "wait_for_all")}) == [("SIG707", ERROR)] * count
+
+
+HOOK = """
+class Proposer:
+    def prepare(self, x):
+        return {result}
+"""
+OVERRIDING = """
+from pkg.base import Proposer
+
+class Eagle(Proposer):
+    def prepare(self, x):
+        return {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("derived", "caller", "count"),
+    [("x, 1", "a, b, c", 1), ("x, 1, 2", "a, b, c", 0), ("x, 1", "a, b", 0), ("make(x)", "a, b, c", 0)],
+)
+def test_an_override_that_returns_as_many_as_before(derived: str, caller: str, count: int) -> None:
+    """The runner takes what the base returns now, and one drafter returns what it did."""
+    run = "def run(drafter, x):\n    {0} = drafter.prepare(x)\n"
+    old = {
+        "pkg/base.py": HOOK.format(result="x, 1"),
+        "pkg/derived.py": OVERRIDING.format(result=derived),
+        "pkg/run.py": run.format("a, b"),
+    }
+    new = {"pkg/base.py": HOOK.format(result="x, 1, 2"), "pkg/run.py": run.format(caller)}
+    assert found(old, new) == [("SIG701", ERROR)] * count

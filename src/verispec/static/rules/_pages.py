@@ -155,6 +155,11 @@ EXAMPLES: Final = {
             def __init__(self, rates):                        # --since: the lines were exchanged
                 warm_up(self.synthetic)                       # AttributeError
                 self.synthetic = rates is not None""",
+    "SIG707": """
+        class Config:
+            sampling: str = "greedy"                          # --since: was sample_method
+
+        if config.sample_method == "greedy": ...              # AttributeError""",
 }
 """Description of each rule's findings, without arguments that do not matter."""
 
@@ -196,5 +201,6 @@ REPAIRS: Final = {
     "SIG704": "Rename the override together with the method of its base.",
     "SIG705": "Rename the keyword in the call too, or take it again.",
     "SIG706": "Set the attribute above the line that reads it.",
+    "SIG707": "Use the present name, or restore the old one until nobody uses it.",
 }
 """Repair of a finding, by rule."""

@@ -14,7 +14,7 @@ def _between_versions(links: Links) -> Iterator[Finding]:
     yield from ()
 
 
-SINCE_RULES = frozenset({"SIG701", "SIG702", "SIG703", "SIG704", "SIG705", "SIG706"})
+SINCE_RULES = frozenset({"SIG701", "SIG702", "SIG703", "SIG704", "SIG705", "SIG706", "SIG707"})
 
 RULES = (
     Rule(
@@ -68,6 +68,15 @@ RULES = (
         "With --since, a constructor reads an attribute of its instance above the line that sets it, and set it first "
         "before the change; neither the class, its bases nor another method gives it a value. AttributeError whenever "
         "the class is made. Blocks of a long constructor trade places when two branches are merged.",
+        _between_versions,
+    ),
+    Rule(
+        "SIG707",
+        "member or op that a change took away",
+        Level.ERROR,
+        "With --since, an enum member, a field of a configuration or a custom op is gone or has another name, and a "
+        "use of the old one is left: of the class itself, of an instance that is named like its class, or as "
+        "torch.ops. It is reported only if nothing else defines the name.",
         _between_versions,
     ),
 )

@@ -14,17 +14,18 @@ from verispec.static.finding import Finding
 from verispec.static.ignores import is_silenced, read_ignores
 from verispec.static.linking.versions import holds, host_version, is_guarded
 from verispec.static.readers.guards import read_guards
-from verispec.static.since import calls, classes
+from verispec.static.since import calls, classes, names
 from verispec.static.since.versions import Versions
 from verispec.static.tree import Tree
 
 CHECKS = {
-    "SIG701": calls.results,
+    "SIG701": calls.lengths,
     "SIG702": classes.kinds,
     "SIG703": calls.asynchronous,
     "SIG704": classes.overrides,
     "SIG705": calls.keywords,
     "SIG706": classes.order,
+    "SIG707": names.removed,
 }
 """The check of each rule."""
 

@@ -60,6 +60,32 @@ def results(versions: Versions) -> Iterator[Finding]:
             )
 
 
+def lengths(versions: Versions) -> Iterator[Finding]:
+    """Yield what `results` yields, and overrides that return as many values as their base did before the change."""
+    yield from results(versions)
+    for change in versions.functions():
+        before = _lengths(change.old, change.old_file) if change.new.owner else None
+        now = _lengths(change.new, change.new_file) if before is not None and len(before) == 1 else None
+        if before is None or now is None or len(now) != 1 or now == before or change.new.last.startswith("__"):
+            continue
+        calls = [call for call in versions.calls(change.new.last) if _unpacked(*call) in now]
+        family = versions.descendants(change.new.owner.rpartition(".")[2]) if calls else set()
+        for other in versions.named(change.new.last) if family else ():
+            file = versions.file(other.path)
+            name = f"{other.owner}.{other.name}"
+            own = file.definitions.get(name) if file is not None and other.path in versions.own else None
+            if file is None or own is None or other.owner not in family or name == change.new.name:
+                continue
+            if _lengths(own, file.definitions) == before:
+                sides = (
+                    Side("base", change.new.location, f"{change.new.name} returns {min(now)} values"),
+                    Side("caller", calls[0][0].location(calls[0][1]), f"unpacks {min(now)} values"),
+                )
+                text = f"{own.name} returns {min(before)} values, and its base and a caller have {min(now)} now"
+                fix = f"return {min(now)} values here too"
+                yield finding("SIG701", Level.ERROR, text, file, own.node, sides, fix)
+
+
 def _with_those_that_hand_on(versions: Versions) -> Iterator[Alteration]:
     """Yield the altered functions, and those of their files that return what one of them returns."""
     by_file: dict[str, list[Alteration]] = {}

@@ -84,7 +84,7 @@ def _same_body(one: ast.AST, other: ast.AST) -> bool:
 
 def _left_behind(versions: Versions, gone: NamedCode, twin: NamedCode) -> Iterator[Finding]:
     """Yield the methods of subclasses that still have the old name of a renamed method."""
-    family = _descendants(versions, {gone.owner.rpartition(".")[2]})
+    family = versions.descendants(gone.owner.rpartition(".")[2])
     left = [
         d for d in versions.named(gone.last) if d.owner in family and d.owner != gone.owner and d.path in versions.own
     ]
@@ -157,14 +157,6 @@ def _header_of(definition: NamedCode) -> ast.stmt:
 def _is_super(node: ast.expr) -> bool:
     inner = node.value if isinstance(node, ast.Attribute) else None
     return isinstance(inner, ast.Call) and dotted(inner.func) == "super"
-
-
-def _descendants(versions: Versions, names: set[str]) -> set[str]:
-    headers = versions.bases
-    known = set(names)
-    while more := {name for name, bases in headers.items() if name not in known and not known.isdisjoint(bases)}:
-        known |= more
-    return known
 
 
 def _ancestors(versions: Versions, name: str) -> set[str]:

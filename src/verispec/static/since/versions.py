@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from verispec.static.facts import CPP
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.readers.expressions import dotted, imported
 from verispec.static.readers.outline import words
@@ -17,6 +18,8 @@ from verispec.static.readers.scope import FUNCTIONS, FunctionNode
 from verispec.static.tree import SourceFile, Tree, is_test
 
 _CLASS: Final = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t\n]*\(([^)]*)\)")
+
+_CODE: Final = (".py", *CPP)
 
 _MOST: Final = 150
 """Files that may mention a name; one in more of them, such as `forward`, tells nothing about who is meant."""
@@ -111,6 +114,10 @@ class File:
             here = self.parents.get(here)
         return here
 
+    def location(self, node: ast.expr | ast.stmt) -> Location:
+        """Return the place of a node."""
+        return Location(self.path, node.lineno)
+
     def scope(self, node: ast.AST) -> str:
         """Return the dotted name of the functions and classes around `node`."""
         names: list[str] = []
@@ -156,6 +163,7 @@ class Versions:
         self.before = _python(before)
         self.host = _python(host) if host is not None else {}
         self.host_before = _python(host_before) if host_before is not None else self.host
+        self._trees = (tree, before, host)
         self._files: dict[str, File | None] = {}
         self._bytes: dict[str, bytes] = {}
         self.altered: list[Alteration] = []
@@ -180,6 +188,19 @@ class Versions:
         for name in now.keys() & then.keys():
             if after.text(now[name]) != older.text(then[name]):
                 self.altered.append(Alteration(then[name], now[name], then, now))
+
+    def changed(self, *, before: bool) -> Iterator[bytes]:
+        """Yield the files that may register an op and that the change altered, of the newer or the older tree."""
+        old, new = ({f.path: f for f in tree.files() if f.path.endswith(_CODE)} for tree in self._trees[1::-1])
+        for path in old.keys() | new.keys():
+            file, other = (old.get(path), new.get(path)) if before else (new.get(path), old.get(path))
+            if file is not None and (other is None or not _equal(file, other)):
+                yield file.read()
+
+    def all_sources(self) -> Iterator[bytes]:
+        """Yield the files of the newer tree and its host that may register an op."""
+        for tree in (self._trees[0], self._trees[2]):
+            yield from (file.read() for file in tree.files() if file.path.endswith(_CODE)) if tree is not None else ()
 
     def functions(self) -> Iterator[Alteration]:
         """Yield the altered functions and methods."""
@@ -210,6 +231,9 @@ class Versions:
         wanted = {definition.last.encode() for definition in (*changed, *self.vanished, *self.added)}
         # Functions beside the changed ones may hand on their results.
         wanted.update(name.rpartition(".")[2].encode() for change in self.altered for name in change.new_file)
+        for change in self.altered:
+            if isinstance(change.old.node, ast.ClassDef):
+                wanted.update(word.encode() for word in _names(change.old.node) - _names(change.new.node))
         for definition in changed:
             if definition.last == "__init__":
                 wanted.add(definition.owner.rpartition(".")[2].encode())
@@ -231,6 +255,13 @@ class Versions:
             for match in _CLASS.finditer(self.read(path)):
                 found[match[1].decode()].update(word.decode() for word in re.findall(rb"\w+", match[2]))
         return found
+
+    def descendants(self, name: str) -> set[str]:
+        """Return the class `name` and all classes that descend from it."""
+        known = {name}
+        while more := {klass for klass, bases in self.bases.items() if klass not in known and known & bases}:
+            known |= more
+        return known
 
     def file(self, path: str) -> File | None:
         """Return the parsed file at `path` of the newer tree or its host."""
@@ -254,6 +285,13 @@ class Versions:
             for node in file.uses[name]:
                 if isinstance(node, ast.Call):
                     yield file, node
+
+
+def _names(node: ast.AST) -> set[str]:
+    """Return the names that a class defines, as far as its text says."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    names |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+    return names | {n.name for n in ast.walk(node) if isinstance(n, (*FUNCTIONS, ast.ClassDef))}
 
 
 def _called(call: ast.Call) -> str:
