@@ -521,3 +521,33 @@ def test_an_override_that_returns_as_many_as_before(derived: str, caller: str, c
     }
     new = {"pkg/base.py": HOOK.format(result="x, 1, 2"), "pkg/run.py": run.format(caller)}
     assert found(old, new) == [("SIG701", ERROR)] * count
+    other = {**old, "pkg/derived.py": old["pkg/derived.py"].replace("(Proposer)", "")}
+    assert found(other, new) == [("SIG701", WARNING)] * count
+
+
+TUPLE = """
+from typing import NamedTuple
+
+class TopK(NamedTuple):
+    weights: int
+    ids: int
+    logits: int
+"""
+
+
+@pytest.mark.parametrize(
+    ("unpacked", "extra", "expected"),
+    [
+        ("weights, ids, _ = topk_output", "", [("SIG701", ERROR)]),
+        ("weights, ids, logits = self.out", "", [("SIG701", ERROR)]),
+        ("weights, ids = topk_output", "", []),
+        ("weights, _, _ = topk_output", "", []),
+        ("ids, weights, _ = topk_output", "", []),
+        ("weights, ids, _ = topk_output", TUPLE.replace("TopK", "Other"), [("SIG701", WARNING)]),
+        ("weights, ids, _ = make(topk_output)", "", []),
+    ],
+)
+def test_a_named_tuple_with_one_field_more(unpacked: str, extra: str, expected: list[tuple[str, Level]]) -> None:
+    """SGLang's outputs of the router are unpacked in a dozen quantization methods."""
+    old = {"pkg/topk.py": TUPLE, "pkg/run.py": f"def run(topk_output):\n    {unpacked}\n", "pkg/other.py": extra}
+    assert found(old, {"pkg/topk.py": f"{TUPLE}    valid: int = 0\n"}) == expected

@@ -5,7 +5,8 @@ Everything here is relative: a definition of the older tree and the one of the s
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 
 from packaging.version import Version
 
@@ -18,8 +19,8 @@ from verispec.static.since import calls, classes, names
 from verispec.static.since.versions import Versions
 from verispec.static.tree import Tree
 
-CHECKS = {
-    "SIG701": calls.lengths,
+CHECKS: dict[str, Callable[[Versions], Iterator[Finding]]] = {
+    "SIG701": lambda versions: chain(calls.lengths(versions), names.tuples(versions)),
     "SIG702": classes.kinds,
     "SIG703": calls.asynchronous,
     "SIG704": classes.overrides,

@@ -70,20 +70,23 @@ def lengths(versions: Versions) -> Iterator[Finding]:
             continue
         calls = [call for call in versions.calls(change.new.last) if _unpacked(*call) in now]
         family = versions.descendants(change.new.owner.rpartition(".")[2]) if calls else set()
-        for other in versions.named(change.new.last) if family else ():
+        # A runner calls the method of whatever it holds.
+        for other in versions.named(change.new.last) if calls else ():
             file = versions.file(other.path)
             name = f"{other.owner}.{other.name}"
             own = file.definitions.get(name) if file is not None and other.path in versions.own else None
-            if file is None or own is None or other.owner not in family or name == change.new.name:
+            if file is None or own is None or name == change.new.name:
                 continue
             if _lengths(own, file.definitions) == before:
                 sides = (
                     Side("base", change.new.location, f"{change.new.name} returns {min(now)} values"),
                     Side("caller", calls[0][0].location(calls[0][1]), f"unpacks {min(now)} values"),
                 )
-                text = f"{own.name} returns {min(before)} values, and its base and a caller have {min(now)} now"
+                what = "its base" if other.owner in family else change.new.name
+                text = f"{own.name} returns {min(before)} values, and {what} and a caller have {min(now)} now"
                 fix = f"return {min(now)} values here too"
-                yield finding("SIG701", Level.ERROR, text, file, own.node, sides, fix)
+                level = Level.ERROR if other.owner in family else Level.WARNING
+                yield finding("SIG701", level, text, file, own.node, sides, fix)
 
 
 def _with_those_that_hand_on(versions: Versions) -> Iterator[Alteration]:

@@ -17,6 +17,7 @@ _REGISTERED: Final = re.compile(
     rb"""|(?:custom_op|triton_op|register_fake|define|impl|def)\(\s*["'](?:\w+::)?(\w+)\s*[("']"""
     rb"""|(?m:^[ \t]*@[^\n]*(?:custom_op|register)[^\n]*(?:\n[^\n]*){0,8}?\n[ \t]*def (\w+))"""
 )
+_UNPACKED: Final = re.compile(rb"(?m)^[ \t]*(\w+(?:[ \t]*,[ \t]*\w+)+)[ \t]*=[ \t]*[\w.]+[ \t]*$")
 _OP: Final = re.compile(rb"\btorch\.ops\.(\w+)\.(\w+)")
 
 
@@ -26,6 +27,65 @@ def removed(versions: Versions) -> Iterator[Finding]:
         if isinstance(change.old.node, ast.ClassDef) and isinstance(change.new.node, ast.ClassDef):
             yield from _members(versions, change, _defined(change.old.node) - _defined(change.new.node))
     yield from _ops(versions)
+
+
+# Tuples with names
+
+
+def tuples(versions: Versions) -> Iterator[Finding]:
+    """Yield the assignments that unpack a NamedTuple into as many names as it had fields before the change."""
+    for change in versions.altered:
+        fields = [_fields(node) for node in (change.old.node, change.new.node)]
+        if len(fields[0]) == len(fields[1]) or not all(fields):
+            continue
+        others: list[list[str]] | None = None
+        for path in sorted(versions.own):
+            for match in _UNPACKED.finditer(versions.read(path)):
+                names = re.split(r"\s*,\s*", match[1].decode())
+                if not _are_fields(names, fields[0]):
+                    continue
+                if others is None:
+                    others = [_fields(node) for node in _classes(versions) if node.name != change.new.last]
+                file = versions.file(path)
+                line = versions.read(path).count(b"\n", 0, match.start(1)) + 1
+                nodes = ast.walk(file.tree) if file is not None else iter(())
+                node = next((n for n in nodes if isinstance(n, ast.Assign) and n.lineno == line), None)
+                if file is None or node is None:
+                    continue
+                sides = (
+                    Side("tuple", change.new.location, f"{change.new.name} has {len(fields[1])} fields"),
+                    Side("before", change.old.location, f"{len(fields[0])} fields: {', '.join(fields[0])}"),
+                )
+                same = any(_are_fields(names, other) for other in others)
+                yield finding(
+                    "SIG701",
+                    Level.WARNING if same else Level.ERROR,
+                    f"{change.new.last} has {len(fields[1])} fields, and {len(names)} are unpacked here",
+                    file,
+                    node,
+                    sides,
+                    f"read the fields by name, or unpack {len(fields[1])}",
+                )
+
+
+def _fields(node: ast.AST) -> list[str]:
+    """Return the fields of a NamedTuple in their order; empty for anything else."""
+    if not isinstance(node, ast.ClassDef) or not any(dotted(b).rpartition(".")[2] == "NamedTuple" for b in node.bases):
+        return []
+    return [s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+
+
+def _are_fields(names: list[str], fields: list[str]) -> bool:
+    """Return True if `names` are as many as `fields`, and at least two are named like the field at their place."""
+    pairs = list(zip(names, fields, strict=False))
+    kept = [(name, field) for name, field in pairs if name.strip("_")]
+    return len(names) == len(fields) and len(kept) > 1 and all(name == field for name, field in kept)
+
+
+def _classes(versions: Versions) -> Iterator[ast.ClassDef]:
+    for path in versions.own:
+        file = versions.file(path) if b"NamedTuple" in versions.read(path) else None
+        yield from (node for node in ast.walk(file.tree) if isinstance(node, ast.ClassDef)) if file is not None else ()
 
 
 # Members
