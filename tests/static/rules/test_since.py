@@ -523,6 +523,9 @@ def test_an_override_that_returns_as_many_as_before(derived: str, caller: str, c
     assert found(old, new) == [("SIG701", ERROR)] * count
     other = {**old, "pkg/derived.py": old["pkg/derived.py"].replace("(Proposer)", "")}
     assert found(other, new) == [("SIG701", WARNING)] * count
+    unlike = {**other, "pkg/derived.py": other["pkg/derived.py"].replace("self, x", "self, x, y")}
+    assert found(unlike, new) == []
+    assert found({**old, "pkg/run.py": run.format(caller)}, {"pkg/base.py": new["pkg/base.py"]}) == []
 
 
 TUPLE = """

@@ -68,7 +68,9 @@ def lengths(versions: Versions) -> Iterator[Finding]:
         now = _lengths(change.new, change.new_file) if before is not None and len(before) == 1 else None
         if before is None or now is None or len(now) != 1 or now == before or change.new.last.startswith("__"):
             continue
+        # A caller that the change left alone means another function of that name.
         calls = [call for call in versions.calls(change.new.last) if _unpacked(*call) in now]
+        calls = [call for call in calls if versions.is_changed(call[0].path)]
         family = versions.descendants(change.new.owner.rpartition(".")[2]) if calls else set()
         # A runner calls the method of whatever it holds.
         for other in versions.named(change.new.last) if calls else ():
@@ -76,6 +78,8 @@ def lengths(versions: Versions) -> Iterator[Finding]:
             name = f"{other.owner}.{other.name}"
             own = file.definitions.get(name) if file is not None and other.path in versions.own else None
             if file is None or own is None or name == change.new.name:
+                continue
+            if other.owner not in family and _names(own.node) != _names(change.new.node):
                 continue
             if _lengths(own, file.definitions) == before:
                 sides = (

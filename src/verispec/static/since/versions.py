@@ -189,6 +189,10 @@ class Versions:
             if after.text(now[name]) != older.text(then[name]):
                 self.altered.append(Alteration(then[name], now[name], then, now))
 
+    def is_changed(self, path: str) -> bool:
+        """Return True if the change altered or brought the file at `path` of the newer tree."""
+        return path in self.own and (path not in self.before or not _equal(self.own[path], self.before[path]))
+
     def changed(self, *, before: bool) -> Iterator[bytes]:
         """Yield the files that may register an op and that the change altered, of the newer or the older tree."""
         old, new = ({f.path: f for f in tree.files() if f.path.endswith(_CODE)} for tree in self._trees[1::-1])
