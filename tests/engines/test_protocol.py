@@ -251,6 +251,35 @@ def test_a_trace_has_the_shapes_that_draws_ask_for() -> None:
         require_trace(Trace([[1], [2]], None), batch())  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("field", "values", "words"),
+    [
+        ("uniform", [[0.5, 0.5]], "uniform: expected shape (2,), got (1, 2)"),
+        ("uniform", [0.5, float("nan")], "uniform: expected numbers from 0 to 1, got nan at place 1"),
+        ("uniform", [-0.25, 0.5], "uniform: expected numbers from 0 to 1, got -0.25 at place 0"),
+        ("uniform", [0.5, 1.5], "uniform: expected numbers from 0 to 1, got 1.5 at place 1"),
+        ("noise", [1.0, float("nan"), 1.0, -2.0], "noise: expected numbers of at least 0, got nan at place 1"),
+        ("noise", [1.0, 1.0, 1.0, -2.0], "noise: expected numbers of at least 0, got -2.0 at place 3"),
+        ("noise", [1, 2, 3, 4], "noise: expected numbers of a floating dtype, got torch.int64"),
+        ("noise", "none", "noise: expected a tensor of floating-point numbers, got str 'none'"),
+    ],
+)
+def test_random_samples_that_are_none_accuse_the_adapter(field: str, values: Any, words: str) -> None:
+    """They would decide tokens by the rule of WS-9, which a right sampler then fails."""
+    fields: dict[str, Any] = {"uniform": torch.full((2,), 0.5), "noise": torch.ones(4)}
+    draws = engines.Draws(**(fields | {field: values if isinstance(values, str) else torch.tensor(values)}))
+    with pytest.raises(ProtocolError) as raised:
+        require_trace(Trace([[1], [2]], [draws, None]), batch())
+    assert f"trace(batch).draws[0].{words}" in str(raised.value)
+
+
+@pytest.mark.parametrize("form", [list, np.asarray, torch.tensor])
+def test_random_samples_may_be_lists_arrays_and_tensors(form: Any) -> None:
+    draws = engines.Draws(form([0.0, 1.0]), form([0.0, 1.0, 2.0, float("inf")]))
+    found = require_trace(Trace([[1], [2]], [draws, None]), batch()).draws[0]
+    assert found is not None and found.noise.tolist() == [0.0, 1.0, 2.0, float("inf")]
+
+
 @pytest.mark.parametrize("logprobs", [None, [(), None]])
 def test_log_probabilities_are_lists(logprobs: Any) -> None:
     with pytest.raises(ProtocolError, match=r"\.logprobs(\[1\])?: expected a list of TokenLogprobs.*, got None"):

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from verispec.engines.protocol.check import CODE, shown
 from verispec.engines.protocol.generation import (
@@ -20,7 +20,17 @@ from verispec.engines.protocol.generation import (
     TokenKind,
     TokenLogprobs,
 )
-from verispec.engines.protocol.sampling import DraftedTokens, ProcessedTokens, RequestContext, SamplerBatch, Trace
+from verispec.engines.protocol.sampling import (
+    DraftedTokens,
+    Draws,
+    ProcessedTokens,
+    RequestContext,
+    SamplerBatch,
+    Trace,
+)
+
+if TYPE_CHECKING:
+    import torch
 
 T = TypeVar("T")
 Member = TypeVar("Member", bound=StrEnum)
@@ -146,21 +156,56 @@ def require_trace(answer: object, batch: SamplerBatch) -> Trace:
         batch: the sampled batch.
 
     Raises:
-        ProtocolError: the answer does not have the shapes that `Draws` asks for.
+        ProtocolError: the answer does not have the shapes that `Draws` asks for, or a value is no random sample.
     """
     if not isinstance(answer, Trace):
         raise ProtocolError(f"{CODE} trace(batch): expected a verispec.engines.Trace, got {shown(answer)}")
     tokens = require_tokens(answer.tokens, batch, "trace(batch).tokens")
-    entries = _items(answer.draws, "trace(batch).draws", "a list of Draws and None")
+    entries = list(_items(answer.draws, "trace(batch).draws", "a list of Draws and None"))
     if len(entries) != len(tokens):
         raise ProtocolError(f"{CODE} trace(batch).draws: expected {len(tokens)} entries, got {len(entries)}")
     for b, (draws, count) in enumerate(zip(entries, batch.counts, strict=True)):
-        for field, size in (("uniform", count), ("noise", batch.vocab_size)):
-            values = getattr(draws, field, None)
-            if draws is not None and (values is None or tuple(values.shape) != (size,)):
-                got = tuple(values.shape) if values is not None else shown(draws)
-                raise ProtocolError(f"{CODE} trace(batch).draws[{b}].{field}: expected shape ({size},), got {got}")
-    return Trace(tokens, list(entries))
+        if draws is None:
+            continue
+        where = f"trace(batch).draws[{b}]"
+        if not isinstance(draws, Draws):
+            raise ProtocolError(f"{CODE} {where}: expected a verispec.engines.Draws or None, got {shown(draws)}")
+        uniform = _samples(draws.uniform, f"{where}.uniform", count, "from 0 to 1", 1.0)
+        noise = _samples(draws.noise, f"{where}.noise", batch.vocab_size, "of at least 0")
+        entries[b] = replace(draws, uniform=uniform, noise=noise)
+    return Trace(tokens, entries)
+
+
+def _samples(values: object, where: str, size: int, wanted: str, upper: float = float("inf")) -> torch.Tensor:
+    """Return random samples as a tensor.
+
+    Args:
+        values: a tensor, an array or a list.
+        where: their name, for the message.
+        size: how many there are.
+        wanted: the numbers that they may be, for the message.
+        upper: the largest of these; the smallest is 0.
+
+    Raises:
+        ProtocolError: they have another shape or dtype, or one is another number, NaN included.
+    """
+    import torch
+
+    try:
+        found = torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise ProtocolError(
+            f"{CODE} {where}: expected a tensor of floating-point numbers, got {shown(values)}"
+        ) from None
+    if tuple(found.shape) != (size,):
+        raise ProtocolError(f"{CODE} {where}: expected shape ({size},), got {tuple(found.shape)}")
+    if not found.dtype.is_floating_point:
+        raise ProtocolError(f"{CODE} {where}: expected numbers of a floating dtype, got {found.dtype}")
+    wrong = ((found >= 0) & (found <= upper)).logical_not_()
+    if wrong.any():
+        place = int(wrong.nonzero()[0])
+        raise ProtocolError(f"{CODE} {where}: expected numbers {wanted}, got {float(found[place])} at place {place}")
+    return found
 
 
 def require_drafted(answer: object, batch: SamplerBatch) -> DraftedTokens:
