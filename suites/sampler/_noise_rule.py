@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,17 +54,66 @@ MISTAKES: dict[str, Callable[[Array], Array]] = {
 """Mistakes of a sampler in words, each with the numbers that it then compares p/q with, given its own ones."""
 
 
+def _of_request(shift: int) -> Callable[[SamplerBatch], SamplerBatch]:
+    """Return a batch's alteration: each request has the temperature of the one `shift` places on."""
+    return lambda step: replace(step, temperature=step.temperature.roll(-shift))
+
+
+def _target_row(shift: int) -> Callable[[SamplerBatch], SamplerBatch]:
+    """Return a batch's alteration: each row of the target is the one `shift` rows on, where there is one."""
+    return lambda step: replace(step, logits=step.logits[_shifted(len(step.logits), shift)])
+
+
+def _draft_row(shift: int) -> Callable[[SamplerBatch], SamplerBatch]:
+    """Return a batch's alteration: each row of the draft is the one `shift` rows on, where there is one."""
+    return lambda step: (
+        step
+        if step.draft_probs is None
+        else replace(step, draft_probs=step.draft_probs[_shifted(len(step.draft_probs), shift)])
+    )
+
+
+def _shifted(rows: int, shift: int) -> Array:
+    return np.clip(np.arange(rows) + shift, 0, rows - 1)
+
+
+MISREAD: dict[str, Callable[[SamplerBatch], SamplerBatch]] = {
+    "a request has the temperature of the next one": _of_request(1),
+    "a request has the temperature of the one before": _of_request(-1),
+    "every request has the temperature of the first one": lambda step: replace(
+        step, temperature=step.temperature[:1].expand(len(step.temperature))
+    ),
+    "the temperature is not applied": lambda step: replace(
+        step, temperature=step.temperature.new_ones(1).expand_as(step.temperature)
+    ),
+    "a draft is tested by the target's row after its own": _target_row(1),
+    "a draft is tested by the target's row before its own": _target_row(-1),
+    "a draft is tested by the draft's row after its own": _draft_row(1),
+    "a draft is tested by the draft's row before its own": _draft_row(-1),
+}
+"""Mistakes of a sampler in words, each with the batch that it then reads."""
+
+
 def mistake_of(steps: Sequence[tuple[SamplerBatch, Trace]]) -> str:
-    """Return which of `MISTAKES` explain all tokens but bonus tokens, the likelier first; empty for none."""
-    found = [mistake for mistake, numbers in MISTAKES.items() if all(_explains(numbers, *step) for step in steps)]
+    """Return which of `MISTAKES` and `MISREAD` explain all tokens but bonus tokens; empty for none."""
+    found = [name for name, numbers in MISTAKES.items() if all(_explains(*step, numbers=numbers) for step in steps)]
+    found += [name for name, read in MISREAD.items() if all(_explains(*step, read=read) for step in steps)]
     return " or ".join(found)
 
 
-def _explains(numbers: Callable[[Array], Array], step: SamplerBatch, trace: Trace) -> bool:
+def _explains(
+    step: SamplerBatch,
+    trace: Trace,
+    *,
+    numbers: Callable[[Array], Array] = lambda u: u,
+    read: Callable[[SamplerBatch], SamplerBatch] = lambda step: step,
+) -> bool:
+    mistaken = read(step)
     for b, own in enumerate(trace.draws):
         if own is None or not step.counts[b] or float(step.temperature[b]) == 0:
             continue
-        ruled = by_rule(step, b, numbers(own.uniform.numpy()), own.noise.double().numpy())
+        with np.errstate(divide="ignore", invalid="ignore"):  # another row's q may be 0 at a draft
+            ruled = by_rule(mistaken, b, numbers(own.uniform.numpy()), own.noise.double().numpy())
         if ruled is not None and ruled[0] != list(trace.tokens[b] if ruled[1] else trace.tokens[b][:-1]):
             return False
     return True

@@ -19,7 +19,7 @@ from verispec.reference import contracts, cpu
 from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
 from verispec.run.record import FAULT
 from verispec.suites.sampler import test_every_op as every_op
-from verispec.suites.sampler._noise_rule import MISTAKES, by_rule, mistake_of
+from verispec.suites.sampler._noise_rule import MISREAD, MISTAKES, by_rule, mistake_of
 from verispec.suites.sampler._parameters import AND, FAULTS, fault_of, greedy_by_rule, random_step
 from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
 from verispec.suites.sampler.test_whole_sampler_parameters import told_apart
@@ -145,10 +145,30 @@ def test_a_mistake_with_random_numbers_has_its_name(mistake: str) -> None:
     assert mistake_of([(step, wrong), *traced[1:]]) == "", "one request that it does not explain"
 
 
+@pytest.mark.parametrize("mistake", MISREAD)
+@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")
+def test_a_misread_batch_has_its_name(mistake: str) -> None:
+    """Greedy requests stand between the others, as in the mixed batches of WS-9; their samples are not told."""
+    rng = np.random.default_rng(7)
+    heat = np.array([0.7, 0.0, 0.7, 0.7, 0.0, 0.7, 0.7, 0.7])
+    traced = []
+    for _ in range(8):
+        step = random_sampler_batch(rng, [3] * 8, 32, temperature=heat, draft=True, seeds=list(range(8)))
+        draws = [Draws(torch.from_numpy(rng.random(3)), torch.from_numpy(rng.exponential(size=32))) for _ in heat]
+        read = MISREAD[mistake](step)
+        tokens = [answer_of(read, b, draw, "") for b, draw in enumerate(draws)]
+        traced.append((step, Trace(tokens, [draw if hot else None for draw, hot in zip(draws, heat, strict=True)])))
+    assert mistake_of(traced) == mistake
+    step, trace = traced[0]
+    wrong = Trace([[31] * 4, *trace.tokens[1:]], trace.draws)
+    assert mistake_of([(step, wrong), *traced[1:]]) == "", "one request that it does not explain"
+
+
 def answer_of(step: SamplerBatch, b: int, draw: Draws | None, mistake: str) -> list[int]:
     """Return the tokens of a request whose sampler makes the mistake, with 0 as any bonus token."""
     assert draw is not None
-    ruled = by_rule(step, b, MISTAKES[mistake](draw.uniform.numpy()), draw.noise.numpy())
+    numbers = MISTAKES.get(mistake, lambda u: u)
+    ruled = by_rule(step, b, numbers(draw.uniform.numpy()), draw.noise.numpy())
     assert ruled is not None, "no near tie with this seed"
     emitted, rejected = ruled
     return emitted if rejected else [*emitted, 0]
