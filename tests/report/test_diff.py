@@ -61,6 +61,26 @@ def test_each_case_is_in_one_class(base: Record | None, head: Record | None, exp
     assert found.exit_code == code
 
 
+def test_runs_without_a_case_in_common_cannot_be_compared() -> None:
+    """The wrong file, or another selection, is no good result."""
+    other = replace(PASS, id="sampler/other:OTH-1")
+    found = compare(
+        run(PASS, FAIL),
+        replace(run(other), header=HEADER | {"selection": {**HEADER["selection"], "only": ["sampler/other"]}}),
+    )
+    assert not any(getattr(found, name) for name in CLASSES)
+    assert found.exit_code == exits.CANNOT_TELL == found.to_json()["exit"]
+    assert "no case is in both runs: nothing was compared" in " ".join(text_lines(found))
+    assert "No case is in both runs" in " ".join(markdown_lines(found))
+    assert "No case is in both runs" in as_html([summarise(found.head)], diff=found)
+
+
+def test_the_number_of_compared_cases_is_told() -> None:
+    found = compare(run(PASS, replace(PASS, id=f"{CASE};n=1")), run(PASS))
+    assert found.shared == found.to_json()["shared"] == 1
+    assert "1 case is in both runs, of 2 in the older and 1 in the newer" in " ".join(text_lines(found))
+
+
 def test_a_run_that_is_not_complete_cannot_be_good() -> None:
     assert compare(run(PASS), run(PASS, complete=False)).exit_code == exits.CANNOT_TELL
     assert compare(run(PASS), run(FAIL, complete=False)).exit_code == exits.BAD

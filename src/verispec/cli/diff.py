@@ -38,8 +38,8 @@ def diff(
 ) -> None:
     """Compare two runs case by case.
 
-    Exit codes: 1 for cases that fail now and did not fail before. 125 when cases lost their result or the newer run is
-    not complete. 0 otherwise, however many known failures there are.
+    Exit codes: 1 for cases that fail now and did not fail before. 125 when cases lost their result, the newer run is
+    not complete, or no case is in both. 0 otherwise, however many known failures there are.
 
     Examples:
 

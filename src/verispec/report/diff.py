@@ -31,6 +31,7 @@ class RunDiff:
         known: cases that fail in both in the same way.
         changed: cases that fail in both in different ways.
         lost: cases that passed or failed in `base` and have neither result in `head`.
+        shared: number of cases that are in both.
         errors_only: True if new notes do not change the exit code.
     """
 
@@ -41,6 +42,7 @@ class RunDiff:
     known: tuple[Record, ...]
     changed: tuple[Record, ...]
     lost: tuple[Record, ...]
+    shared: int
     errors_only: bool = False
 
     @property
@@ -53,10 +55,27 @@ class RunDiff:
 
     @property
     def exit_code(self) -> int:
-        """Return BAD for new failures, CANNOT_TELL when results were lost or `head` is not complete, else GOOD."""
+        """Return BAD for new failures, else GOOD.
+
+        It is CANNOT_TELL when results were lost, `head` is not complete, or the runs have no case in common.
+        """
         if any(record.level == "error" or not self.errors_only for record in self.new):
             return exits.BAD
-        return exits.CANNOT_TELL if self.lost or not self.head.footer.get("complete") else exits.GOOD
+        unknown = self.lost or self.disjoint or not self.head.footer.get("complete")
+        return exits.CANNOT_TELL if unknown else exits.GOOD
+
+    @property
+    def disjoint(self) -> bool:
+        """True if both runs have cases and none is in both."""
+        return bool(self.base.records and self.head.records and not self.shared)
+
+    @property
+    def compared(self) -> str:
+        """The number of compared cases, as a sentence."""
+        if self.disjoint:
+            return "no case is in both runs: nothing was compared"
+        sizes = f"of {len(self.base.records):,} in the older and {len(self.head.records):,} in the newer"
+        return f"{plural(self.shared, 'case')} {'is' if self.shared == 1 else 'are'} in both runs, {sizes}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the difference as JSON values; the cases of each class by id."""
@@ -65,6 +84,7 @@ class RunDiff:
             "base": dict(self.base.header),
             "head": dict(self.head.header),
             **{name: [record.id for record in getattr(self, name)] for name in CLASSES},
+            "shared": self.shared,
             "causes": [cause.to_json() for cause in self.causes],
             "exit": self.exit_code,
         }
@@ -108,7 +128,8 @@ def compare(base: Run, head: Run, *, errors_only: bool = False) -> RunDiff:
             continue
         if _decided(old) and not (head_record and _decided(head_record)):
             found["lost"].append(head_record or old)
-    return RunDiff(base, head, **{name: tuple(records) for name, records in found.items()}, errors_only=errors_only)
+    classes = {name: tuple(records) for name, records in found.items()}
+    return RunDiff(base, head, **classes, shared=len(before.keys() & now.keys()), errors_only=errors_only)
 
 
 def _selected(run: Run, record: Record) -> bool:
@@ -141,6 +162,8 @@ def text_lines(diff: RunDiff, width: int = COLUMNS) -> Iterator[str]:
     yield ""
     for name, meaning in CLASSES.items():
         yield f"  {len(getattr(diff, name)):6,} {name:8} {meaning}"
+    yield ""
+    yield from wrapped(diff.compared, width, first=2, rest=4)
     for cause in diff.causes:
         yield ""
         yield from wrapped(f"{cause.level} {cause.headline}: {cause.message}", width, first=2, rest=6)
@@ -180,6 +203,8 @@ def markdown_lines(diff: RunDiff) -> Iterator[str]:
     yield "| ---: | --- | --- |"
     for name, meaning in CLASSES.items():
         yield f"| {len(getattr(diff, name)):,} | {name} | {meaning} |"
+    yield ""
+    yield f"{diff.compared[0].upper()}{diff.compared[1:]}."
     for cause in diff.causes:
         yield ""
         yield f"**{cause.level} {cause.headline}**: {escaped(cause.message)}"

@@ -91,6 +91,8 @@ def _diff(diff: RunDiff) -> dict[str, Any]:
     return {
         "classes": [(name, meaning, [r.id for r in getattr(diff, name)]) for name, meaning in CLASSES.items()],
         "causes": [_cause(cause, cause.level, head) for cause in diff.causes],
+        "compared": diff.compared,
+        "disjoint": diff.disjoint,
         "exit": diff.exit_code,
     }
 
