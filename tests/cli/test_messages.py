@@ -40,6 +40,18 @@ WRONG: dict[str, tuple[dict[str, str], str, int, str]] = {
         exits.USAGE,
         'f.toml: [[engine]] 1 platforms: the file has no [[platform]] hint: add [[platform]] with name = "gpu"',
     ),
+    "value of an option": (
+        {},
+        "report last --format pdf",
+        exits.USAGE,
+        "Error: Invalid value for '--format': 'pdf' is not one of 'text',",
+    ),
+    "folder of results": (
+        {"cache": "a file"},
+        "run --only sampler/philox:PHX-1",
+        exits.CANNOT_TELL,
+        "cause: Not a directory hint: name another file with --out, or another cache with VERISPEC_CACHE_DIR",
+    ),
     "configured value": (
         {"verispec.toml": '[run]\nprocesses = "two"\n'},
         "run",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -132,6 +133,27 @@ def test_a_file_is_locked_before_it_has_a_header(tmp_path: Path) -> None:
         runfile.Writer(path)
     first.release()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_compressed_file_is_read_and_never_written(tmp_path: Path, path: Path, compressed: bool) -> None:
+    packed = tmp_path / "kept.jsonl.gz"
+    if compressed:
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert runfile.read(packed).records == tuple(CASES)
+    with pytest.raises(VerispecError) as caught:
+        runfile.Writer(packed)
+    assert (caught.value.diagnostic.code, caught.value.exit_code) == ("V-RUN-WRITE", exits.USAGE)
+    assert "compressed results files are only read" in str(caught.value)
+    assert packed.exists() == compressed, "no file is left"
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_another_json_document_is_told_as_one(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "summary.json"
+    path.write_text(json.dumps({"format": "verispec/verdict/1", "causes": []}, indent=indent))
+    with pytest.raises(VerispecError, match="not a results file: it is a JSON document of format verispec/verdict/1"):
+        runfile.read(path)
 
 
 @pytest.mark.parametrize("text", ["my notes\n", '{"type":"notes"}\n', "{}\n", "\x00\x01", "3\n"])

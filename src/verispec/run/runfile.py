@@ -12,8 +12,9 @@ import gzip
 import json
 import os
 import platform
+import shlex
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -107,13 +108,20 @@ class Writer:
 
     Raises:
         VerispecError: V-RUN-BUSY when another run writes the file, V-RUN-OVERWRITE when the file is not a
-            results file, V-RUN-WRITE when it cannot be written, at any time.
+            results file, V-RUN-WRITE when it cannot be written, at any time, or its name ends with ``.gz``.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._new = not path.exists()
         self._file: BinaryIO | None = None
+        if path.suffix == ".gz":
+            raise VerispecError(
+                "V-RUN-WRITE",
+                "compressed results files are only read",
+                where=str(path),
+                hint=f"write {path.stem}; to resume a compressed file, unpack it: gunzip -k {shlex.quote(path.name)}",
+            )
         with self._errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(path)
@@ -180,7 +188,9 @@ class Writer:
                 "the results file cannot be written",
                 where=str(self.path),
                 cause=error.strerror or str(error),
-                hint="name another file with --out" if not self.begun else "free space, then go on with --resume",
+                hint="name another file with --out, or another cache with VERISPEC_CACHE_DIR"
+                if not self.begun
+                else "free space, then go on with --resume",
                 exit_code=exits.CANNOT_TELL,
             ) from error
 
@@ -262,6 +272,8 @@ def read(path: Path) -> Run:
             cause=getattr(error, "strerror", "") or str(error),
             hint="name a file that verispec run --out wrote",
         ) from error
+    if (words := _document(lines)) is not None:
+        raise _damaged(path, f"not a results file: it is a JSON document{words}")
     parsed = [_parse(line, number, last=number == len(lines), path=path) for number, line in enumerate(lines, 1)]
     found = [(number, line) for number, line in enumerate(parsed, 1) if line]
     if not found and any(line.strip() for line in lines):
@@ -337,6 +349,19 @@ def _damaged(path: Path, message: str, cause: str = "") -> VerispecError:
         hint="a results file comes from: verispec run --engine NAME --out FILE",
         exit_code=exits.CANNOT_TELL,
     )
+
+
+def _document(lines: Sequence[str]) -> str | None:
+    """Return the words about a file that is one JSON document, such as the output of ``--json``; else None."""
+    filled = [line for line in lines[:3] if line.strip()]
+    if len(filled) > 1 and filled[0].strip() not in ("{", "["):
+        return None
+    try:
+        whole = json.loads("\n".join(lines))
+    except (ValueError, RecursionError):
+        return None
+    kind = whole.get("format") if isinstance(whole, dict) else None
+    return None if isinstance(whole, dict) and "type" in whole else f" of format {kind}" if kind else ""
 
 
 def _parse(line: str, number: int, *, last: bool, path: Path) -> dict[str, Any]:
