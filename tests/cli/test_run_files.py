@@ -75,6 +75,14 @@ class Replacing(Lines):
         other.replace(self._path)
 
 
+def test_the_printed_path_has_no_detours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    assert Files(out=Path("../run.jsonl")).target(Plan("reference")) == tmp_path.resolve() / "run.jsonl"
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "run.jsonl")
+    assert Files(resume=tmp_path / "link.jsonl").target(Plan("reference")).name == "link.jsonl", "a link stays one"
+
+
 def test_the_result_of_a_run_is_its_own(tmp_path: Path) -> None:
     """Not even a file that somebody replaces by force can change it."""
     path = tmp_path / "run.jsonl"

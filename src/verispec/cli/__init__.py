@@ -59,6 +59,14 @@ class _Commands(TyperGroup):
             ctx.default_map = {cmd_name: _configured(cmd_name, command, _paths(module))}
         return command
 
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; the message of a wrong value names the values once."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that `args` begin with; for a wrong name, exit with usage and the nearest names."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):

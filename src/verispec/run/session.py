@@ -67,7 +67,7 @@ class Files:
     def target(self, plan: Plan) -> Path:
         """Return the path of the results file: the named one, the resumed one, or a new one."""
         named = self.out or self.resume
-        return named.absolute() if named else new_run_file(plan)
+        return named.parent.resolve() / named.name if named else new_run_file(plan)
 
 
 @dataclass(frozen=True, slots=True)
