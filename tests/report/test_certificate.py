@@ -66,6 +66,25 @@ def test_a_failing_test_excludes_nothing_and_is_bad() -> None:
     assert "E = 1e9" in bad.as_markdown()
 
 
+def test_a_certificate_of_failures_alone_has_no_empty_table() -> None:
+    failing = Record(ID, "fail", failure={"kind": "law", "message": "E = 1e9"}, evidence=evidence(9.0))
+    assert "No fault is excluded: no test passed." in certificate(failing).as_markdown()
+    assert "| outcome | fault |" not in certificate(failing).as_markdown()
+    passing = Record(COUPLED.format(1), "pass", evidence=evidence())
+    assert "| outcome | fault |" in certificate(failing, passing).as_markdown()
+
+
+def test_tests_without_a_result_are_no_passes() -> None:
+    """They are counted apart, and listed once per reason."""
+    failing = Record(ID, "fail", failure={"kind": "law", "message": "E = 1e9"}, evidence=evidence(9.0))
+    absent = [Record(COUPLED.format(part), "unsupported", reason="no generation") for part in range(5)]
+    page = certificate(failing, *absent, Record(COUPLED.format(9), "inconclusive", reason="too few")).as_markdown()
+    assert "1 of 1 statistical test fails. 6 have no result." in page
+    assert f"- unsupported, no generation: {COUPLED.format(0)} and 4 more" in page
+    assert f"- inconclusive, too few: {COUPLED.format(9)}\n" in page
+    assert page.count("no generation") == 1
+
+
 def test_a_fault_beside_the_statistics_keeps_what_they_exclude() -> None:
     apart = {"apart": {"without": "greedy requests", "message": "greedy request 4 emitted [0]"}}
     failing = {"kind": "value", "message": "greedy request 4 emitted [0]"}

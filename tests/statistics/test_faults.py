@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,3 +96,13 @@ def test_evidence_against_a_correct_sampler_stays_small() -> None:
             model.add(sampler(rng, sets, lengths, source.draw(rng, sets)))
         large += model.evidence.log_e >= math.log(100)
     assert large < 5
+
+
+@pytest.mark.parametrize(("count", "words"), [(700, "after 700 of 1,000 requests:"), (1046, "after 1,046 requests:")])
+def test_a_sample_beyond_the_largest_has_no_total(count: int, words: str) -> None:
+    """The last step may end beyond it: "1,046 of 1,000" says nothing."""
+    best = SimpleNamespace(label="q of the row before", log10=12.0, issues=())
+    evidence: Any = SimpleNamespace(
+        count=count, unit="requests", limit=20.0, impossible=["a draft"], explanations=lambda: [best]
+    )
+    assert f"an impossible outcome {words}" in failure_message(evidence, 1000, run_seed=1)

@@ -131,8 +131,11 @@ class Certificate:
 
     def _result(self, sources: Mapping[str, str]) -> str:
         if self.failing:
-            text = f"{len(self.failing)} of {len(self.run.records)} statistical tests fail"
+            decided = len(self.run.records) - len(self._undecided)
+            text = f"{len(self.failing)} of {decided} statistical test{'s fail' if decided > 1 else ' fails'}"
             text += f"{consequences_of(self.failing, sources)}."
+            if self._undecided:
+                text += f" {len(self._undecided)} have no result."
             apart = Counter(record.evidence["apart"]["without"] for record in self.failing if fails_apart(record))
             for without, number in apart.items():
                 text += f" {number} of them pass without {without}, and what they exclude holds for such batches."
@@ -144,6 +147,10 @@ class Certificate:
                 f"{coupling['requests']:,} requests."
             )
         return " ".join(parts)
+
+    @property
+    def _undecided(self) -> list[Record]:
+        return [record for record in self.run.records if record.outcome in ("unsupported", "inconclusive", "error")]
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as JSON."""
@@ -160,9 +167,7 @@ class Certificate:
             "excluded": self.excluded,
             "failing": [{"id": record.id, "message": record.message} for record in self.failing],
             "undecided": [
-                {"id": record.id, "outcome": record.outcome, "reason": record.reason}
-                for record in self.run.records
-                if record.outcome in ("unsupported", "inconclusive", "error")
+                {"id": record.id, "outcome": record.outcome, "reason": record.reason} for record in self._undecided
             ],
             "tests": [{"id": record.id, "outcome": record.outcome, **record.evidence} for record in self.tests],
         }
@@ -173,16 +178,23 @@ class Certificate:
         families = [family for family in self.families if any(family in row["families"] for row in self.excluded)]
         lines = [f"# Certificate of {engine['asked']}", "", self.statement(), ""]
         lines += [f"- **{record.id}**: {record.message}" for record in self.failing]
-        lines += ["", "## Excluded at 1e-6", "", "The smallest size of each fault that the tests exclude.", ""]
-        lines += ["| outcome | fault | " + " | ".join(families) + " |", "| --- | --- |" + " --- |" * len(families)]
-        for row in self.excluded:
-            cells = [row["families"].get(family, "") or NOT_EXCLUDED for family in families]
-            fault = row["fault"].replace("|", "\\|")
-            lines.append(f"| {row['where']} | {fault} | " + " | ".join(cells) + " |")
-        undecided = self.to_json()["undecided"]
-        if undecided:
+        lines += ["", "## Excluded at 1e-6", ""]
+        if self.failing and not any(size for row in self.excluded for size in row["families"].values()):
+            lines.append("No fault is excluded: no test passed.")
+        else:
+            lines += ["The smallest size of each fault that the tests exclude.", ""]
+            lines += ["| outcome | fault | " + " | ".join(families) + " |", "| --- | --- |" + " --- |" * len(families)]
+            for row in self.excluded:
+                cells = [row["families"].get(family, "") or NOT_EXCLUDED for family in families]
+                fault = row["fault"].replace("|", "\\|")
+                lines.append(f"| {row['where']} | {fault} | " + " | ".join(cells) + " |")
+        if self._undecided:
             lines += ["", "## Not tested", ""]
-            lines += [f"- {entry['id']}: {entry['outcome']}, {entry['reason']}" for entry in undecided]
+            reasons: dict[str, list[str]] = {}
+            for record in self._undecided:
+                reasons.setdefault(f"{record.outcome}, {record.reason}", []).append(record.id)
+            for reason, (first, *rest) in reasons.items():
+                lines.append(f"- {reason}: {first}" + (f" and {len(rest):,} more" if rest else ""))
         lines += ["", "## Tests", "", "| case | result | outcomes | evidence E | limit | best explanation |"]
         lines.append("| --- | --- | --- | --- | --- | --- |")
         for record in self.tests:

@@ -181,7 +181,8 @@ def failure_message(evidence: Evidence, cap: int, run_seed: int) -> str:
         cap: largest sample.
         run_seed: seed of the run.
     """
-    after = f"after {evidence.count:,} of {cap:,} {evidence.unit}"
+    of = f" of {cap:,}" if evidence.count < cap else ""  # the last step may end beyond the largest sample
+    after = f"after {evidence.count:,}{of} {evidence.unit}"
     power = evidence.limit / math.log(10)
     if evidence.impossible:
         head = f"an impossible outcome {after}: {evidence.impossible[0]}"
