@@ -15,6 +15,8 @@ API = {
     "cases": ("verispec.cases", "verispec.cases.batches", "verispec.cases.strategies"),
     "judge": ("verispec.judge", "verispec.judge.statistics"),
     "contracts": ("verispec.reference.contracts",),
+    "reference-engine": ("verispec.reference.runners.cpu", "verispec.reference.runners.base",
+                         "verispec.reference.proposers.protocol"),
     "static": ("verispec.static",),
 }  # fmt: skip
 """The public modules by page: modules that a suite, an adapter or another program may import."""
