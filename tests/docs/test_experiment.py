@@ -1,4 +1,4 @@
-"""The program of the guide to the reference engine runs as it stands."""
+"""The program of the guide to the reference engine runs unmodified."""
 
 from __future__ import annotations
 

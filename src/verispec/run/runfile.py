@@ -108,7 +108,7 @@ class Writer:
 
     Raises:
         VerispecError: V-RUN-BUSY when another run writes the file, V-RUN-OVERWRITE when the file is not a
-            results file, V-RUN-WRITE when it cannot be written, at any time, or its name ends with ``.gz``.
+            results file, V-RUN-WRITE when it is compressed or cannot be written, at any time.
     """
 
     def __init__(self, path: Path) -> None:

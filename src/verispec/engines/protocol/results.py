@@ -182,7 +182,7 @@ def _samples(values: object, where: str, size: int, wanted: str, upper: float = 
     Args:
         values: a tensor, an array or a list.
         where: their name, for the message.
-        size: how many there are.
+        size: number of samples.
         wanted: the numbers that they may be, for the message.
         upper: the largest of these; the smallest is 0.
 
