@@ -79,7 +79,7 @@ def test_tests_without_a_result_are_no_passes() -> None:
     failing = Record(ID, "fail", failure={"kind": "law", "message": "E = 1e9"}, evidence=evidence(9.0))
     absent = [Record(COUPLED.format(part), "unsupported", reason="no generation") for part in range(5)]
     page = certificate(failing, *absent, Record(COUPLED.format(9), "inconclusive", reason="too few")).as_markdown()
-    assert "1 of 1 statistical test fails. 6 have no result." in page
+    assert "1 of 1 statistical tests fail. 6 have no result." in page
     assert f"- unsupported, no generation: {COUPLED.format(0)} and 4 more" in page
     assert f"- inconclusive, too few: {COUPLED.format(9)}\n" in page
     assert page.count("no generation") == 1

@@ -132,7 +132,7 @@ class Certificate:
     def _result(self, sources: Mapping[str, str]) -> str:
         if self.failing:
             decided = len(self.run.records) - len(self._undecided)
-            text = f"{len(self.failing)} of {decided} statistical test{'s fail' if decided > 1 else ' fails'}"
+            text = f"{len(self.failing)} of {decided} statistical tests fail"
             text += f"{consequences_of(self.failing, sources)}."
             if self._undecided:
                 text += f" {len(self._undecided)} have no result."

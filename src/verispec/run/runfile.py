@@ -107,8 +107,8 @@ class Writer:
     The file at `path` keeps what it held until `begin` replaces it, so that a run that cannot start loses nothing.
 
     Raises:
-        VerispecError: V-RUN-BUSY when another run writes the file, V-RUN-OVERWRITE when the file is not a
-            results file, V-RUN-WRITE when it is compressed or cannot be written, at any time.
+        VerispecError: V-RUN-BUSY, another run writes the file. V-RUN-OVERWRITE, it is not a results file.
+            V-RUN-WRITE, it is compressed, or cannot be written, at any time.
     """
 
     def __init__(self, path: Path) -> None:
