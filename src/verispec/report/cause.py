@@ -60,6 +60,8 @@ class Cause:
     """File and line of the kernel, where the engine knows it."""
     caller: str = ""
     """File and line of the function that calls it."""
+    stopped: str = ""
+    """Line of code at which `case` raised, hung or ended its process, where a traceback tells it."""
     code: str = ""
     """Owner of the kernel's code, such as one platform, where the engine knows it."""
     raised_at: str = ""

@@ -38,6 +38,7 @@ from verispec.report.reported_clause import (
 from verispec.report.separation import common, separation
 from verispec.report.severity import severity_of
 from verispec.report.shared import STRIDES, shared
+from verispec.report.stopped import stopped_at
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, NOT_WRITTEN, OF_RULE, SAVED, Record
 
@@ -388,6 +389,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         unreachable=norm.unreachable if norm else "",
         rare=norm.rare if norm else "",
         harmless=norm.harmless if norm else "",
+        stopped=stopped_at(headline),
         kernel=places.get(KERNEL, ""),
         caller=places.get(CALLER, ""),
         code=places.get(CODE, ""),

@@ -376,6 +376,8 @@ def facts(cause: Cause) -> Iterator[str]:
         yield f"raised at {cause.raised_at}"
     if cause.origin:
         yield f"such calls are made at {cause.origin}"
+    if cause.stopped:
+        yield cause.stopped
     if cause.kernel or cause.caller:
         yield places_line(cause.kernel, cause.caller, cause.code)
     yield from cause.parts
