@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 import shlex
 import sys
 import time
@@ -26,6 +27,13 @@ from verispec.static.sources import facts_file, open_tree, types_folder
 from verispec.static.sources.progress import shown_progress
 
 app = typer.Typer(add_completion=False)
+
+
+def brief(reason: str) -> str:
+    """Return a reason as one line; of an error its code, message and cause, without its place, which a line names."""
+    line = " ".join(reason.split())
+    found = re.fullmatch(r"(V-[A-Z-]+) .*?: (.*?) cause: (.*?)(?: hint: .*)?", line)
+    return f"{found[1]} {found[2]}: {found[3]}" if found else line
 
 
 @app.command()
@@ -110,9 +118,7 @@ def bisect(
 
     def lines(name: str, verdict: RevisionResult, reason: str, seconds: float) -> None:
         """Print one line per revision where there is no terminal for a progress bar."""
-        words = (
-            f"{history.describe(name).short}  {verdict.value:11}  {seconds:5.1f} s  {' '.join(reason.split())[:160]}"
-        )
+        words = f"{history.describe(name).short}  {verdict.value:11}  {seconds:5.1f} s  {brief(reason)[:160]}"
         print(words.rstrip(), file=sys.stderr, flush=True)
 
     with shown_progress() as progress:
