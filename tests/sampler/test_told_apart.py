@@ -93,6 +93,24 @@ def test_other_seeds_tell_a_misread_input_from_a_listed_mistake() -> None:
     assert FAULT not in told.details, "it is of this call, and no fault of others"
 
 
+def test_ids_that_are_narrowed_to_32_bits_are_no_ids_of_16_bits() -> None:
+    """A kernel of another language copies ids into its own integers; these are past the vocabulary in 64 bits."""
+    narrow = misreading(RECOVERED, draft_token_ids_ptr=lambda ids: ids.to(torch.int32).to(ids.dtype))
+    rng = np.random.default_rng(3)
+    values = {
+        "cu_num_draft_tokens_ptr": np.array([64]), "draft_token_ids_ptr": 2**40 + rng.integers(0, 3, 64),
+        "draft_probs_ptr": None, "target_probs_ptr": rng.dirichlet(np.ones(3), 64).astype(np.float32),
+        "inv_q_ptr": np.array([[2.0, 3.0, 4.0]]), "vocab_size": 3, "BLOCK_SIZE": 8,
+        "NO_DRAFT_PROBS": True, "USE_FP64_GUMBEL": True,
+    }  # fmt: skip
+    under_test = OpUnderTest(contracts.load(RECOVERED), narrow)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(values, dtypes={"draft_token_ids_ptr": "int64"})
+    assert under_test.compared is not None
+    told = explained(caught.value.failure, under_test.compared)
+    assert told.message.endswith(f"{AS_IF} draft_token_ids_ptr had its low 32 bits alone)")
+
+
 def test_other_places_of_numbers_tell_a_wrong_tie_from_a_misread_row_without_its_end() -> None:
     """A call without seeds: the second of two equal scores is the first where the draft's probabilities end before."""
 

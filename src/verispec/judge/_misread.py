@@ -143,6 +143,8 @@ def _of_values(tensor: Tensor, value: Array) -> Misread:
                 moved = np.where(value == 0, value, np.nextafter(value, value.dtype.type(end)))  # 0 has a meaning
                 yield f"{name} were {way} by its last bit: an equality is decided otherwise", {name: moved}
     elif value.dtype.kind == "i":
+        if value.dtype.itemsize > 4:
+            yield f"{name} had its low 32 bits alone", {name: value.astype(np.int32).astype(value.dtype)}
         for bits in (16, 8):
             yield f"{name} had its low {bits} bits alone", {name: value & (2**bits - 1)}
         for token in (0, 1):
