@@ -43,12 +43,14 @@ def test_only_new_failures_count(tmp_path: Path, capsys: Capsys) -> None:
     assert summary.read_text().startswith("### verispec: 6 new failing cases, 0 fixed")
     assert runfile.read(Path(bad)).header["seed"] == 5, "generated cases are the same under the same seed only"
 
-    code, out, _ = run(capsys, "--engine", FAULTY, *ONLY, "--against", bad, "-x", "--github")
+    code, out, err = run(capsys, "--engine", FAULTY, *ONLY, "--against", bad, "-x", "--github")
     assert code == exits.GOOD, "what failed before neither counts nor stops the run"
+    assert "--against:" not in err
     assert "6 known" in out
     assert "::error" not in out
 
-    code, out, _ = run(capsys, "--engine", CONTROL, *ONLY, "--against", "last", "--json")
+    code, out, err = run(capsys, "--engine", CONTROL, *ONLY, "--against", "last", "--json")
+    assert f"--against: the older run is of {FAULTY}, this one of {CONTROL}: other failures, other times" in err
     said = json.loads(out)
     assert (code, said["exit"], len(said["fixed"]), said["new"]) == (exits.GOOD, exits.GOOD, 6, [])
 

@@ -143,6 +143,9 @@ def run(
         # Generated cases are only the same cases under the same seed.
         usual = {"engine": "reference", "seed": base.header["seed"] if base else seed_of_today()}
         plan = Plan(**{**usual, **given})
+        if base is not None and (older := str(base.header["engine"]["asked"])) != plan.engine:
+            note = f"--against: the older run is of {older}, this one of {plan.engine}: other failures, other times"
+            print(printable(note), file=sys.stderr, flush=True)
     if collect:
         collected = Supervisor(plan).collect()
         require_selection(plan, collected)
