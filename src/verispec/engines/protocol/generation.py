@@ -292,6 +292,7 @@ class GenerationRequest:
         optional = "None or an integer of at least"
         for good, name, wanted in (
             (len(self.prompt_token_ids) > 0, "prompt_token_ids", "at least one token"),
+            (all(isinstance(t, Integral) for t in self.prompt_token_ids[:1]), "prompt_token_ids", "token ids"),
             (whole(self.max_tokens, 1), "max_tokens", "an integer of at least 1"),
             (within(self.temperature, 0), "temperature", "a number of at least 0"),
             (whole(self.top_k, 0), "top_k", "an integer of at least 0"),
