@@ -25,7 +25,12 @@ CONTRACT = Contract(
             "Row cu_num_logits[b] + i receives sampled[b, i], for i below num_sampled[b].",
             f"vllm 0.33.0 {_SYMBOL}",
         ),
-        Clause("FLS-2", "Rows past num_sampled are neither read nor written.", f"vllm 0.33.0 {_SYMBOL}"),
+        Clause(
+            "FLS-2",
+            "Rows past num_sampled are neither read nor written. A request without tokens has no row written, and the "
+            "requests behind it have all of theirs.",
+            f"vllm 0.33.0 {_SYMBOL}",
+        ),
         Clause(
             "FLS-3",
             "A request never writes beyond its own rows, nor reads beyond the columns of sampled.",

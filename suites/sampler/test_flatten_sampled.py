@@ -22,7 +22,8 @@ def flatten_reach(params: Mapping[str, Any]) -> str | None:
 def check(op: OpUnderTest, seed: int, counts: str, sampled: str = "random", columns: int = 0, **options: Any) -> None:
     rng = np.random.default_rng(seed)
     rows = np.asarray(COUNTS[counts], dtype=np.int64) + 1
-    num_sampled = {"random": rng.integers(1, rows + 1), "all": rows, "none": rows * 0}[sampled]
+    every_second = rows * (np.arange(len(rows)) % 2)
+    num_sampled = {"random": rng.integers(1, rows + 1), "all": rows, "none": rows * 0, "some": every_second}[sampled]
     values, shapes = flatten_arguments(rng, rows, num_sampled, columns)
     op.check_outputs(values, shapes=shapes, **options)
 
@@ -42,6 +43,12 @@ def test_more_steps_than_a_tile_holds(op: OpUnderTest, seed: int) -> None:
 @case("FLS-2", counts=list(COUNTS))
 def test_nothing_sampled_writes_nothing(op: OpUnderTest, seed: int, counts: str) -> None:
     check(op, seed, counts, "none")
+
+
+@case("FLS-2", counts=["ragged", "wide"], sampled="some")
+def test_requests_without_tokens_between_others(op: OpUnderTest, seed: int, counts: str) -> None:
+    """The first request has no token, the second one all of its rows, and so on."""
+    check(op, seed, counts, "some")
 
 
 @case("FLS-3", check="more columns than rows", reach=REACH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from verispec.cases import case
-from verispec.cases.request_state import draft_outside
+from verispec.cases.request_state import RequestBatch, draft_outside
 from verispec.judge import OpUnderTest, assert_same
 from verispec.suites.sampler import _ends
 from verispec.suites.sampler._callers import of_vocabulary
@@ -111,6 +111,25 @@ def test_nan_and_masked_rows(op: OpUnderTest, seed: int, rows: str, temperature:
     else:
         logits[:: 2 if rows == "some" else 1, :: 2 if rows == "some" else 1] = np.nan
     verify(op, requests)
+
+
+@case("PRJ-10", check="no probability in either row", temperature=["0.7", "1.0"])
+def test_tokens_that_neither_target_nor_draft_has(op: OpUnderTest, seed: int, temperature: str) -> None:
+    """The second draft of each request has a probability of 0 in both rows, which no u accepts."""
+    requests = batch(seed, "ragged", temperature=float(temperature))
+    pass_before_second(requests)
+    accepted = verify(op, requests)["num_accepted"]
+    assert_same("drafts before the one that neither row has", np.minimum(np.array(COUNTS["ragged"]), 1), accepted)
+
+
+def pass_before_second(requests: RequestBatch) -> None:
+    """Give each request's first draft nearly all of the target's probability, and its second one none in either row."""
+    for b, state in enumerate(requests.idx_mapping):
+        first, end = requests.cu_num_logits[b : b + 2]
+        requests.target_logits[first, requests.draft_sampled[first + 1]] = 60.0
+        if end - first > 2:
+            token = requests.draft_sampled[first + 2]
+            requests.target_logits[first + 1, token] = requests.draft_logits[state, 1, token] = -np.inf  # type: ignore[index]
 
 
 @case("PRJ-1", vocab=[1, 2, 127, 8192, 8193, 20_000], draft=DRAFT, reach=of_vocabulary)
