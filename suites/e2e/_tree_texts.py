@@ -76,25 +76,43 @@ def accepted_with(tokens: Mapping[Ranks, int], following: Sequence[int]) -> int:
     return len(path)
 
 
-SHARED, KEPT, UNSCALED = "shared", "kept", "unscaled"
+SHARED, KEPT, UNSCALED, TESTED, LAST = "shared", "kept", "unscaled", "tested", "last"
 LAW_MISTAKES = {
     "the drafts of a level shared one random number": SHARED,
     "a rejected draft could be drawn behind its path": KEPT,
     "a draft were tested by its own probability, and not by its share of what its rejected siblings leave": UNSCALED,
+    "the token behind a path were drawn by the number that has tested the last draft": TESTED,
+    "the token behind a path were drawn by the number of the tree's last draft": LAST,
 }
 """Mistakes of the verification of trees by their words, to follow "as if"."""
 
 
-def level_law(p: Array, children: Sequence[int], mistake: str) -> tuple[Array, Array]:
+def chance_of(p: Array, children: Sequence[int], token: int) -> float:
+    """Return the probability that a child is accepted once those before it are rejected."""
+    left = p.copy()
+    left[list(children[: children.index(token)])] = 0.0
+    return float(left[token] / left.sum()) if left.sum() > 0 else 0.0
+
+
+def level_law(
+    p: Array,
+    children: Sequence[int],
+    mistake: str,
+    number: tuple[float, float] = (0.0, 1.0),
+    *,
+    has_last: bool = True,
+) -> tuple[Array, Array]:
     """Return the probabilities of the next token as an accepted draft, and behind the end of a path; [V] each.
 
     Args:
         p: the target's probabilities.
         children: tokens of the drafts, in the order in which they are tried.
         mistake: a value of `LAW_MISTAKES`.
+        number: range of the random number of the draw behind a path, as far as the tests before this level show it.
+        has_last: True if the last of the children is the tree's last node.
     """
     accepted, left = np.zeros_like(p), p.copy()
-    passed, rest = 0.0, 1.0
+    passed, rest, chance = 0.0, 1.0, 0.0
     for token in children:
         chance = float(p[token] if mistake == UNSCALED else left[token] / left.sum()) if left.sum() > 0 else 0.0
         if mistake == SHARED:
@@ -105,6 +123,11 @@ def level_law(p: Array, children: Sequence[int], mistake: str) -> tuple[Array, A
         accepted[token] += share
         left[token] = 0.0
     drawn = p if mistake == KEPT or not left.sum() > 0 else left / left.sum()
+    if children and (mistake == TESTED or (mistake == LAST and has_last)):
+        number = chance, 1.0
+    low, high = number
+    if low < high:
+        drawn = np.diff(drawn.cumsum().clip(low, high), prepend=low) / (high - low)
     return accepted, rest * drawn
 
 
@@ -134,12 +157,16 @@ def mistaken_tree_laws(
         for b in range(size):
             third, anew = rows((a, b)), [token for path, token in drafted(a, b).items() if path in top]
             node = next((path for path in top if tree[path] == b), None)
-            below = [tree[path] for path in paths if path[:-1] == node]
+            lower = [path for path in paths if path[:-1] == node]
+            below, tried = [tree[path] for path in lower], [tree[path] for path in top]
+            is_top, is_lower = paths[-1] in top, paths[-1] in lower
             for (told, ends), law in laws.items():
                 mistake = LAW_MISTAKES[told]
-                accepted, drawn = level_law(rows((a,)), [tree[path] for path in top], mistake)
-                behind = sum(level_law(third, below, mistake))
-                last = sum(level_law(third, anew, mistake)) if ends else third
+                accepted, drawn = level_law(rows((a,)), tried, mistake, has_last=is_top)
+                is_known = mistake == TESTED or (mistake == LAST and node == paths[-1])
+                number = 0.0, chance_of(rows((a,)), tried, b) if node and is_known else 1.0
+                behind = sum(level_law(third, below, mistake, number, has_last=is_lower))
+                last = sum(level_law(third, anew, mistake, has_last=is_top)) if ends else third
                 law[a, b] = first[a] * (accepted[b] * behind + drawn[b] * last)
     return {told + ends: law.ravel() for (told, ends), law in laws.items()}
 

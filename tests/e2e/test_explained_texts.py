@@ -18,9 +18,11 @@ from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_t
 from verispec.suites.e2e._tree_texts import (
     FOREIGN,
     KEPT,
+    LAST,
     LAW_MISTAKES,
     LONE,
     PLACES,
+    TESTED,
     TREE_MISTAKES,
     UNMOVED,
     TreeTexts,
@@ -152,21 +154,29 @@ def test_mistakes_of_a_drafter_of_trees_are_named(engine: str, mistake: str, tmp
 
 
 @pytest.mark.slow
-def test_drafts_of_a_level_that_share_a_number_are_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("one_number_a_level", "the drafts of a level shared one random number"),
+        ("number_of_the_last_node", "the token behind a path were drawn by the number of the tree's last draft"),
+    ],
+)
+def test_random_numbers_that_serve_twice_are_named(engine: str, told: str, tmp_path: Path) -> None:
     case = "trees:GEN-44:tree=wide;limits=none;mode=law"
-    failure = records_of("tree_mutants:one_number_a_level", [case], tmp_path)[case]["failure"]
-    assert failure["details"][FAULT] == "the drafts of a level shared one random number"
+    failure = records_of(f"tree_mutants:{engine}", [case], tmp_path)[case]["failure"]
+    assert failure["details"][FAULT].removesuffix(", for a last token too") == told
 
 
 @pytest.mark.parametrize("mistake", LAW_MISTAKES.values())
 def test_mistaken_laws_of_a_level_are_laws(mistake: str) -> None:
-    """Without a draft all are the right law, and so are those of several drafts with one."""
+    """Without a draft all are the right law, and so are most with one draft, and a draw that has one token left."""
     p = np.array([0.4, 0.3, 0.2, 0.1])
     for children in ((), (1,), (1, 0), (2, 1, 0)):
         accepted, drawn = level_law(p, children, mistake)
         assert np.isclose((accepted + drawn).sum(), 1)
         same = np.allclose(accepted + drawn, p)
-        assert same == (len(children) < (1 if mistake == KEPT else 2))
+        is_lone = mistake in (TESTED, LAST) and len(children) == len(p) - 1
+        assert same == (is_lone or len(children) < (1 if mistake in (KEPT, TESTED, LAST) else 2))
 
 
 @pytest.mark.slow

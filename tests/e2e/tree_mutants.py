@@ -78,12 +78,16 @@ class OneNumberForAll(CPURunner):
         """Return for each node the node whose random number it gets."""
         return torch.ones(self._tree.nodes, dtype=torch.int64)
 
+    def share(self, given: dict[str, Any]) -> None:
+        """Change the random numbers of a verification."""
+        given["uniform_samples"] = given["uniform_samples"][:, self.sources()].clone()
+
     def step(self, on_emit: Any = None) -> None:
         right = ops.run
 
         def shared(name: str, device: torch.device, **given: Any) -> None:
             if name == "verify_tree_sampled":
-                given["uniform_samples"] = given["uniform_samples"][:, self.sources()].clone()
+                self.share(given)
             right(name, device, **given)
 
         ops.run = shared
@@ -100,10 +104,18 @@ class OneNumberALevel(OneNumberForAll):
         return torch.from_numpy(self._tree.depths)
 
 
+class NumberOfTheLastNode(OneNumberForAll):
+    """The token behind a path is drawn by the number of the tree's last node."""
+
+    def share(self, given: dict[str, Any]) -> None:
+        given["uniform_samples_for_final_sampling"] = given["uniform_samples"][:, -1].clone()
+
+
 branches_seen = engine_with(BranchesSeen)
 lone_node_not_moved = engine_with(LoneNodeNotMoved)
 path_not_moved = engine_with(PathNotMoved)
 positions_of_places = engine_with(PositionsOfPlaces)
+number_of_the_last_node = engine_with(NumberOfTheLastNode)
 one_number_a_level = engine_with(OneNumberALevel)
 one_number_for_all = engine_with(OneNumberForAll)
 
