@@ -361,6 +361,7 @@ def _first_rows_of_all(head: DraftHead, target: PreTrainedModel, texts: Sequence
 CHAIN_MISTAKES = {
     "later drafts read the head's state on the other side of its last norm": "norm",
     "later drafts read the target's state of the first one": "state",
+    "all later drafts read the head's state of the first one": "once",
     "later drafts had the position of the first one": "position",
     "later drafts had positions one too high": "high",
     "later drafts had positions one too low": "low",
@@ -424,7 +425,8 @@ def _chain_rows(
         following = head.rows(head.embed(read, positions), hidden, positions, sees)
         found.append(head.logits(following[last]))
         read = torch.cat((read, ids[ends + step + 1]))
-        fed = combined[ends] if mistake == "state" else head.fed(following[last], is_wrong=mistake == "norm")
+        if step == 1 or mistake != "once":
+            fed = combined[ends] if mistake == "state" else head.fed(following[last], is_wrong=mistake == "norm")
         hidden = torch.cat((hidden, fed))
         positions = torch.cat((positions, ends + {"position": 0, "high": step + 1, "low": step - 1}.get(mistake, step)))
         added = torch.cat((sees[last], torch.eye(len(ends), dtype=torch.bool)), dim=1)

@@ -43,6 +43,8 @@ class SuffixRule:
         is_above: True if a draft has to be likelier than the smallest probability, which is wrong.
         is_latest: True if the token behind the latest occurrence is drafted, which is wrong, and not the most frequent
             one.
+        is_of_continued: True if a probability is that among the occurrences that go on, which is wrong, and not among
+            all, the end of a text included.
     """
 
     options: LoadOptions
@@ -50,6 +52,7 @@ class SuffixRule:
     is_longest: bool = False
     is_above: bool = False
     is_latest: bool = False
+    is_of_continued: bool = False
 
 
 NO_LIMIT = 10_000
@@ -71,6 +74,7 @@ def mistakes(options: LoadOptions) -> dict[str, SuffixRule]:
     rules["the draft of the longest suffix was taken"] = SuffixRule(options, is_longest=True)
     rules["a draft had to be likelier than suffix_decoding_min_token_prob"] = SuffixRule(options, is_above=True)
     rules["the token behind the latest occurrence was drafted"] = SuffixRule(options, is_latest=True)
+    rules["occurrences at the end of a text did not count"] = SuffixRule(options, is_of_continued=True)
     return {words: rule for words, rule in rules.items() if rule != SuffixRule(options)}
 
 
@@ -144,9 +148,10 @@ def _continuations(
     if rule.is_latest:
         tokens = [next(text[end] for text, end in reversed(ends) if end < len(text))]
         highest = following[tokens[0]]
-    chance = probability * highest / len(ends)
+    share = highest / (following.total() if rule.is_of_continued else len(ends))
+    chance = probability * share
     # A product that equals the limit may round to either side; the first ratio is exact.
-    bounded = highest / len(ends) if rule.is_of_tokens else chance
+    bounded = share if rule.is_of_tokens else chance
     is_open = probability < 1.0 and not rule.is_of_tokens and abs(chance - least) < SAME_SCORE
     if bounded < least or is_open or (rule.is_above and bounded == least):
         yield (), 0.0

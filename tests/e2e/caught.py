@@ -491,6 +491,7 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:factor_ignored": ["drafters:GEN-46:limits=factor of 2.5", "drafters:GEN-46:limits=factor of 0.5"],
     "drafter_mutants:probability_ignored": ["drafters:GEN-46:limits=probability of 0.5"],
     "drafter_mutants:longest_match": ["drafters:GEN-46:limits=defaults"],
+    "drafter_mutants:ends_left_out": ["drafters:GEN-46:limits=defaults"],
     "drafter_mutants:probability_of_one": ["drafters:GEN-46:limits=probability of 0.5"],
     "drafter_mutants:another_mask": ["drafters:GEN-47:draft=draft_model parallel k=3"],
     "drafter_mutants:masks_stay": [
@@ -506,6 +507,10 @@ CAUGHT: dict[str, list[str]] = {
     "drafter_mutants:first_of_the_batch": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:state_after_the_norm": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:state_of_the_target": ["drafters:GEN-48:draft=mtp k=3"],
+    "drafter_mutants:state_of_the_first": [
+        "drafters:GEN-48:draft=mtp k=3",
+        "greedy:GEN-14:draft=eagle3 k=5;check=chains",
+    ],
     "drafter_mutants:token_not_shifted": ["drafters:GEN-48:draft=mtp k=3"],
     "drafter_mutants:lookups_move_up": ["prompt_lookup:GEN-49:draft=ngram k=3;requests=that come and go"],
     "drafter_mutants:past_the_limit": ["greedy:GEN-14:draft=draft_model k=8;edge=length limit"],
@@ -568,6 +573,7 @@ CAUGHT: dict[str, list[str]] = {
     "tree_mutants:positions_of_places": [
         "trees:GEN-44:tree=forks",
     ],
+    "tree_mutants:number_of_the_last_node": ["trees:GEN-44:tree=wide;limits=none;mode=law"],
     "tree_mutants:one_number_a_level": [
         "trees:GEN-44:tree=wide;limits=none;mode=law",
     ],

@@ -85,6 +85,30 @@ def _probability_of_one(texts: Any, ends: Any, room: int, least: float) -> tuple
     return tokens, float(len(tokens))
 
 
+def _ends_left_out(texts: Any, ends: Any, room: int, least: float) -> tuple[list[int], float]:
+    """Take probabilities among the occurrences that go on."""
+    tokens: list[int] = []
+    score, chance = 0.0, 1.0
+    while len(tokens) < room:
+        following = texts[ends + 1]
+        ids, counts = suffix.np.unique(following[following != -1], return_counts=True)
+        chance *= float(counts.max() / counts.sum()) if len(ids) else 0.0
+        if not len(ids) or chance < least:
+            break
+        tokens.append(int(ids[counts.argmax()]))
+        score += chance
+        ends = ends[following == tokens[-1]] + 1
+    return tokens, score
+
+
+class EndsLeftOut(CPURunner):
+    """Suffix decoding does not count occurrences at the end of a text."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        suffix._follow = _ends_left_out
+        return super()._make_proposer(num_blocks)
+
+
 class ProbabilityOfOne(CPURunner):
     """Suffix decoding limits the probability of one token."""
 
@@ -205,6 +229,21 @@ class StateOfTheTarget(CPURunner):
         return proposer
 
 
+class StateOfTheFirst(CPURunner):
+    """Drafts after the second read the head's state of the first one again."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        run = proposer._run
+
+        def first_state(token_ids: Any, positions: Any, hidden: Any, paged: Any, rows: Any) -> Any:
+            logits, following = run(token_ids, positions, hidden, paged, rows)
+            return logits, hidden if rows is None else following
+
+        proposer._run = first_state
+        return proposer
+
+
 class TokenNotShifted(CPURunner):
     """The MTP layer reads the token of its own position, not the next one."""
 
@@ -298,6 +337,7 @@ depth_ignored = engine_with(limits(max_depth=24))
 factor_ignored = engine_with(limits(max_factor=1.0))
 probability_ignored = engine_with(limits(min_probability=0.1))
 longest_match = engine_with(drafts_by(_longest_match))
+ends_left_out = engine_with(EndsLeftOut)
 probability_of_one = engine_with(ProbabilityOfOne)
 another_mask = engine_with(AnotherMask)
 masks_stay = engine_with(MasksStay)
@@ -306,6 +346,7 @@ masks_in_one_place = engine_with(MasksInOnePlace)
 state_before_the_last_layer = engine_with(StateBeforeTheLastLayer)
 state_after_the_norm = engine_with(StateAfterTheNorm)
 first_of_the_batch = engine_with(FirstOfTheBatch)
+state_of_the_first = engine_with(StateOfTheFirst)
 state_of_the_target = engine_with(StateOfTheTarget)
 token_not_shifted = engine_with(TokenNotShifted)
 lookups_move_up = engine_with(LookupsMoveUp)

@@ -49,6 +49,14 @@ def test_the_most_frequent_token_is_drafted() -> None:
     assert set(allowed_drafts(Texts((7,), ()), known, 8, latest)) == {()}, "it followed once in three places"
 
 
+def test_occurrences_at_the_end_of_a_text_count() -> None:
+    """Behind 1 comes 3 in one of two places, and nothing in the other."""
+    right = of(suffix_decoding_min_token_prob=0.6)
+    assert set(allowed_drafts(Texts((7,), ()), (1, 3, 9, 1), 8, right)) == {()}
+    [continued] = [rule for words, rule in mistakes(right.options).items() if "end of a text" in words]
+    assert set(allowed_drafts(Texts((7,), ()), (1, 3, 9, 1), 8, continued)) == {(3, 9, 1)}
+
+
 @pytest.mark.parametrize("words", list(mistakes(OPTIONS)))
 def test_each_mistake_is_another_rule(words: str) -> None:
     assert mistakes(OPTIONS)[words] != SuffixRule(OPTIONS)

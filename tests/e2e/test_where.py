@@ -275,6 +275,16 @@ def test_the_first_wrong_tokens_of_texts_are_told() -> None:
             "as if later drafts read the target's state of the first one",
         ),
         (
+            "drafter_mutants:state_of_the_first",
+            "greedy:GEN-14:draft=eagle3 k=5;check=chains",
+            "as if all later drafts read the head's state of the first one",
+        ),
+        (
+            "drafter_mutants:ends_left_out",
+            "drafters:GEN-46:limits=defaults",
+            "as if occurrences at the end of a text did not count",
+        ),
+        (
             "drafter_mutants:state_after_the_norm",
             "drafters:GEN-48:draft=mtp k=3",
             "as if the layer read the target's state behind the final norm, not before it",
@@ -287,7 +297,7 @@ def test_the_first_wrong_tokens_of_texts_are_told() -> None:
         ("drafter_mutants:first_of_the_batch", "drafters:GEN-48:draft=mtp k=3", f"as if {SOME_FIRST}"),
         ("drafter_mutants:heads_keys_stay", "greedy:GEN-14:draft=eagle3 k=3", f"as if {STALE}"),
     ],
-    ids=["pause", "state", "norm", "layer", "first", "keys"],
+    ids=["pause", "state", "same state", "ends", "norm", "layer", "first", "keys"],
 )
 def test_faulty_engines_are_told(engine: str, case: str, words: str, tmp_path: Path) -> None:
     assert words in records_of(engine, [case], tmp_path)[case]["failure"]["message"]
