@@ -67,8 +67,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "PRJ-10",
-            "NaN counts as minus infinity. A token without target probability is rejected, also where the draft gives it "
-            "none, and so is every token in a row without any probability.",
+            "NaN counts as minus infinity. A token without target probability is rejected, also where the draft gives "
+            "it none, and so is every token in a row without any probability.",
             "vllm 0.32.0 test_all_nan_target_logits_in_range",
         ),
         Clause(
