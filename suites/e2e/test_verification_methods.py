@@ -20,6 +20,7 @@ from verispec.engines.protocol.generation import (
 )
 from verispec.judge import Inconclusive
 from verispec.judge.statistics import assert_distribution, fits
+from verispec.judge.statistics.supposed import Sample, assert_law
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import Setting, TokenShare, check_distribution, check_tokens
@@ -181,7 +182,7 @@ def test_drafts_are_accepted_at_the_configured_rates(
     results, metrics = counted(generator, asked)
     steps = [[step for step in result.steps if step.drafted] for result in with_steps(results)]
     check_counters(metrics, [step for own in steps for step in own])
-    check_rates(steps, RESOLVED[rates])
+    check_rates(steps, RESOLVED[rates], [request.greedy for request in asked])
 
 
 @case(
@@ -234,20 +235,54 @@ def check_counters(metrics: SpeculationMetrics, steps: Sequence[SpeculativeStep]
     require(metrics == expected, f"the metrics are {metrics}, the steps add up to {expected}")
 
 
-def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[float]) -> None:
+def pairs_law(rates: Sequence[float]) -> Array:
+    """Return the probabilities [(K + 1) * (K + 1)] of the accepted drafts of two steps, for unconditional rates."""
+    lengths = -np.diff([1.0, *rates, 0.0])
+    return np.outer(lengths, lengths).ravel()
+
+
+def mistaken_rates(rates: Sequence[float]) -> dict[str, tuple[Array, Array]]:
+    """Return the laws of two steps of sampled and of greedy requests, by the mistake in words that gives them."""
+    right = pairs_law(rates)
+    both = {
+        "the rates were those behind accepted drafts": pairs_law(np.cumprod(rates).tolist()),
+        "every draft had the first rate": pairs_law((rates[0] ** np.arange(1, len(rates) + 1)).tolist()),
+        "a second step accepted what the first one did": np.diag(-np.diff([1.0, *rates, 0.0])).ravel(),
+    }
+    laws = {told: (law, law) for told, law in both.items()}
+    for told, law in (
+        ("accepted every draft with a rate above 0", pairs_law([float(rate > 0) for rate in rates])),
+        ("accepted no draft", pairs_law([0.0] * len(rates))),
+    ):
+        laws[f"sampled requests {told}"], laws[f"greedy requests {told}"] = (law, right), (right, law)
+    return laws
+
+
+def check_rates(steps: Sequence[Sequence[SpeculativeStep]], rates: Sequence[float], are_greedy: Sequence[bool]) -> None:
     """Check that accepted counts of neighbouring steps have the product of the rates' probabilities."""
     depth = len(rates)
-    lengths = -np.diff([1.0, *rates, 0.0])
-    pairs = np.zeros((depth + 1, depth + 1), dtype=np.int64)
-    for own in steps:
+    pairs = np.zeros((2, depth + 1, depth + 1), dtype=np.int64)
+    for own, is_greedy in zip(steps, are_greedy, strict=True):
         full = [step.accepted for step in own if step.drafted == depth]
         for first, second in zip(full[::2], full[1::2], strict=False):
-            pairs[first, second] += 1
+            pairs[int(is_greedy), first, second] += 1
     if pairs.sum() < 200:
         raise Inconclusive(f"only {pairs.sum()} pairs of steps have {depth} drafts")
-    names = [f"{first} drafts accepted, then {second}," for first, second in np.ndindex(pairs.shape)]
-    law = np.outer(lengths, lengths).ravel()
-    assert_distribution(pairs.ravel().tolist(), law, "drafts accepted in two steps", names)
+    shares = pairs.sum(axis=(1, 2)) / pairs.sum()
+    names = [
+        f"{first} drafts of a {('sampled', 'greedy')[kind]} request accepted, then {second},"
+        for kind, first, second in np.ndindex(pairs.shape)
+    ]
+
+    def law_of(sampled: Array, greedy: Array) -> Array:
+        return np.concatenate([shares[0] * sampled, shares[1] * greedy])
+
+    sample = Sample(
+        pairs.ravel().tolist(),
+        law_of(pairs_law(rates), pairs_law(rates)),
+        lambda: {told: law_of(*laws) for told, laws in mistaken_rates(rates).items()},
+    )
+    assert_law(sample, "drafts accepted in two steps", names)
     short = [step for own in steps for step in own if step.drafted < depth]
     if len(short) >= FEW:
         accepted = sum(step.accepted > 0 for step in short)

@@ -54,6 +54,14 @@ class NumbersOfTwoSteps(CPURunner):
         sampling._sampler.sample = again
 
 
+class GreedyNumbersOfZero(CPURunner):
+    """Packed: greedy requests have acceptance numbers of 0, as they draw no tokens."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        change_calls("rejection_greedy_sample", "uniform_probs_ptr", torch.zeros_like)
+
+
 class DraftsNotProcessed(CPURunner):
     """Penalties and words do not see the drafts before a row."""
 
@@ -96,6 +104,7 @@ class LastRates(CPURunner):
 
 
 positions_of_six_bits = engine_with(PositionsOfSixBits)
+greedy_numbers_of_zero = engine_with(GreedyNumbersOfZero)
 greedy_seed_zero = engine_with(GreedySeedZero)
 numbers_of_two_steps = engine_with(NumbersOfTwoSteps)
 drafts_not_processed = engine_with(DraftsNotProcessed)

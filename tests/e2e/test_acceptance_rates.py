@@ -1,17 +1,22 @@
-"""GEN-9: rates of drafters as trained are those of K drafts in every verification."""
+"""GEN-9: rates of drafters as trained are those of K drafts in every verification. GEN-27: configured rates."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from engine_runs import records_of
 
 from verispec import fixtures
 from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, SpeculationMetrics
 from verispec.judge import Inconclusive, Mismatch
+from verispec.run.record import FAULT
 from verispec.suites.e2e.test_limits import test_the_fixtures_drafters_are_accepted_as_trained as check
+from verispec.suites.e2e.test_verification_methods import RESOLVED, mistaken_rates, pairs_law
 
 DRAFT = "draft_model k=3"
 RATES = fixtures.provenance()["acceptance"]["draft_model"]["acceptance_by_position"]
@@ -69,3 +74,19 @@ def test_all_drafts_are_compared() -> None:
     judged(Counting(1.0, RATES))
     with pytest.raises(Mismatch, match="draft 1 is accepted in"):
         judged(Counting(1.0, [rate / 2 for rate in RATES]))
+
+
+@pytest.mark.parametrize("rates", RESOLVED.values())
+def test_mistaken_rates_are_laws(rates: Sequence[float]) -> None:
+    right, laws = pairs_law(rates), mistaken_rates(rates)
+    assert all(np.isclose(law.sum(), 1) and law.min() >= 0 for both in laws.values() for law in both)
+    sampled, greedy = laws["greedy requests accepted no draft"]
+    assert np.allclose(sampled, right)
+    assert not np.allclose(greedy, right)
+
+
+@pytest.mark.slow
+def test_greedy_requests_that_accept_all_are_named(tmp_path: Path) -> None:
+    case = "verification_methods:GEN-27:rates=1 0.6 0;batch=mixed;draft=ngram k=3;target=tiny"
+    failure = records_of("synthetic_mutants:greedy_numbers_of_zero", [case], tmp_path)[case]["failure"]
+    assert failure["details"][FAULT] == "greedy requests accepted every draft with a rate above 0"
