@@ -39,8 +39,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-5",
             "Each sampled token follows the target's distribution after the tokens before it, under temperature, "
-            "top-k and top-p, independently of earlier tokens. Without a seed no request has the draws of another one, "
-            "or of an earlier call.",
+            "top-k and top-p, independently of earlier tokens. No request has its own draws again, also where it was "
+            "preempted; without a seed it has those of no other one and of no earlier call.",
             f"{_PAPER}, theorem 1; probability integral transform; NVIDIA/TensorRT-LLM#19487: calls with equal samples",
         ),
         Clause(
@@ -71,8 +71,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-10",
             "Output ends at the first stop token, accepted draft tokens included, or at exactly max_tokens. Each end "
-            "of sequence of the model is a stop token. A stop token ends by stop, also as the last that max_tokens "
-            "allows.",
+            "of sequence of the model is a stop token unless ignore_eos is set; those of the request are in either "
+            "case. A stop token ends by stop, also as the last that max_tokens allows.",
             "transformers#31301",
         ),
         Clause(

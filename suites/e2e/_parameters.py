@@ -302,6 +302,7 @@ def _check_end(request: GenerationRequest, result: GenerationResult, stops: froz
     require(
         len(result.token_ids) == wanted,
         f"{what} has {len(result.token_ids)} tokens, expected {wanted}: max_tokens is {request.max_tokens}, "
+        f"ignore_eos is {request.ignore_eos}, "
         f"the first stop token {'absent' if first is None else f'at position {first}'}",
     )
     reason = FinishReason.LENGTH if first is None else FinishReason.STOP

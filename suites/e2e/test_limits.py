@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,16 @@ import numpy as np
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines import UnsupportedCall
-from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, TokenKind
+from verispec.engines.protocol.generation import (
+    FinishReason,
+    GenerationRequest,
+    GenerationResult,
+    Generator,
+    TokenKind,
+)
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
+from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
@@ -170,6 +178,19 @@ def require_stopped(results: Sequence[GenerationResult], stops: Collection[int])
     require(False, message + (f"; texts end at {', '.join(map(str, ends))}" if ends else ""))
 
 
+def require_end(
+    generator: Generator, request: GenerationRequest, result: GenerationResult, stop: int, text: Sequence[int]
+) -> None:
+    """Check that a text ends at its stop token; a failure tells if it does so where ends of sequence count too."""
+    wanted = tuple(text[: text.index(stop) + 1])
+    if result.token_ids != wanted:
+        message = f"stop token {stop}: got {list(result.token_ids)}, expected {list(wanted)}"
+        counting = Again(generator, [replace(request, ignore_eos=False)], "without ignore_eos")
+        message += counting.told([0], 1.0, lambda _, again: (int(again.token_ids != wanted), 1))
+        require(False, message)
+    require_reason(result, request.max_tokens, {stop})
+
+
 @case("GEN-10", draft=[*METHODS, *FURTHER, TREE], stop="any token", reach="stop tokens")
 def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: str) -> None:
     """Every token of a greedy output in turn is made the stop token, wherever it lies among accepted drafts.
@@ -181,18 +202,13 @@ def test_output_ends_at_the_first_stop_token(load: Load, prompts: Any, draft: st
     plain = generator.generate(greedy([prompt], 24))[0].token_ids
     stops = list(dict.fromkeys(plain))
     absent = [token for token in range(64) if token not in stops][:8]
-    results = generator.generate(
-        [
-            GenerationRequest(prompt, max_tokens=room, ignore_eos=True, stop_token_ids=(*before, stop))
-            for stop in stops
-            for room, before in ((24, absent), (plain.index(stop) + 1, ()))
-        ]
-    )
-    rooms = [(stop, room) for stop in stops for room in (24, plain.index(stop) + 1)]
-    for (stop, room), result in zip(rooms, results, strict=True):
-        wanted = plain[: plain.index(stop) + 1]
-        require(result.token_ids == wanted, f"stop token {stop}: got {list(result.token_ids)}, expected {list(wanted)}")
-        require_reason(result, room, {stop})
+    asked = [
+        GenerationRequest(prompt, max_tokens=room, ignore_eos=True, stop_token_ids=(*before, stop))
+        for stop in stops
+        for room, before in ((24, absent), (plain.index(stop) + 1, ()))
+    ]
+    for request, result in zip(asked, generator.generate(asked), strict=True):
+        require_end(generator, request, result, request.stop_token_ids[-1], plain)
 
 
 @case("GEN-10", target="tiny", draft="draft_model k=8", stop="late in a step", reach="stop tokens")
@@ -204,12 +220,8 @@ def test_output_ends_at_a_stop_token_late_in_a_step(load: Load, tiny: dict[str, 
     late = list(dict.fromkeys(late))[:8]
     generator = load("draft_model k=8", target=tiny["target"], drafter=tiny["target"])
     asked = [GenerationRequest(prompt, 24, ignore_eos=True, stop_token_ids=(token,)) for prompt, _, token in late]
-    for (_, text, token), result in zip(late, generator.generate(asked), strict=True):
-        wanted = text[: text.index(token) + 1]
-        require(
-            result.token_ids == wanted, f"stop token {token}: got {list(result.token_ids)}, expected {list(wanted)}"
-        )
-        require_reason(result, 24, {token})
+    for request, (_, text, token), result in zip(asked, late, generator.generate(asked), strict=True):
+        require_end(generator, request, result, token, text)
 
 
 @case(

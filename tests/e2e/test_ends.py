@@ -16,7 +16,7 @@ from verispec.engines.protocol.generation import (
 )
 from verispec.judge import Mismatch
 from verispec.suites.e2e._logprobs import Text, check_result
-from verispec.suites.e2e.test_limits import require_reason, require_stopped
+from verispec.suites.e2e.test_limits import require_end, require_reason, require_stopped
 
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 
@@ -46,6 +46,27 @@ def test_the_ends_that_are_passed_are_told_from_the_others() -> None:
     results = [ended([3, 0], STOP), ended([3, 5, 0], STOP), ended([5, 6, 7], LENGTH), ended([], LENGTH)]
     with pytest.raises(Mismatch, match="2 of 4 texts go on past 5, a stop token of theirs; texts end at 0"):
         require_stopped(results, {0, 5})
+
+
+class EndsWithoutIgnoring:
+    """A generator that forgets a request's stop tokens where it ignores ends of sequence, or in any case."""
+
+    def __init__(self, *, forgets_all: bool) -> None:
+        self.forgets_all = forgets_all
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
+        [request] = requests
+        forgets = self.forgets_all or request.ignore_eos
+        return [ended([3, 4, 5], LENGTH) if forgets else ended([3, 4], STOP)]
+
+
+@pytest.mark.parametrize(("forgets_all", "told"), [(False, "right"), (True, "wrong too")])
+def test_an_end_that_ignore_eos_forgets_is_named(forgets_all: bool, told: str) -> None:
+    generator: Any = EndsWithoutIgnoring(forgets_all=forgets_all)
+    request = GenerationRequest((1,), max_tokens=3, ignore_eos=True, stop_token_ids=(4,))
+    message = rf"stop token 4: got \[3, 4, 5\], expected \[3, 4\]; without ignore_eos, the wrong request is {told}$"
+    with pytest.raises(Mismatch, match=message):
+        require_end(generator, request, *generator.generate([request]), 4, (3, 4, 5))
 
 
 def test_texts_that_end_at_their_stop_tokens_pass() -> None:
