@@ -273,8 +273,9 @@ def test_each_rank_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> N
     draft, options = of_tree(tree)
     prompts = [(first, second, third) for first in (1, 3, 6) for second in (2, 5) for third in (1, 4)]
     generator = load(draft, target=tiny["target"], drafter=tiny["draft"], **options)
-    results = with_steps(generator.generate(greedy(prompts, LENGTH)))
-    seen = judge_paths(TREES[tree], prompts, results, tiny["draft"])
+    asked = greedy(prompts, LENGTH)
+    results = with_steps(generator.generate(asked))
+    seen = judge_paths(TREES[tree], prompts, results, tiny["draft"], Again(generator, asked))
     wanted = {path for path in TREES[tree] if len(path) < 3 and max(path) < 3}
     missing = wanted - {path[:n] for path in seen for n in range(3)}
     if missing:
@@ -296,8 +297,9 @@ def test_every_path_is_drafted(load: Load, tiny: dict[str, Path], tree: str) -> 
     prompts = [prompt for own in steered_prompts(tiny["target"], tiny["close"], paths).values() for prompt in own]
     options: dict[str, Any] = {"speculative_token_tree": paths, "draft_sample_method": "greedy"}
     generator = load(f"draft_model k={len(paths)}", target=tiny["target"], drafter=tiny["close"], **options)
-    results = with_steps(generator.generate(greedy(prompts, STEERED_LENGTH)))
-    seen = judge_paths(paths, prompts, results, tiny["close"])
+    asked = greedy(prompts, STEERED_LENGTH)
+    results = with_steps(generator.generate(asked))
+    seen = judge_paths(paths, prompts, results, tiny["close"], Again(generator, asked))
     missing = {path: TIMES - seen[path] for path in paths if seen[path] < TIMES / 2}
     if missing:
         raise Inconclusive(f"of {TIMES} prompts for each path the engine drafted elsewhere behind {missing}")
@@ -333,6 +335,7 @@ def judge_paths(
     prompts: Sequence[tuple[int, ...]],
     results: Sequence[GenerationResult],
     drafter: Path,
+    again: Again | None = None,
 ) -> Counter[tuple[int, ...]]:
     """Check that each step with all nodes accepts the path that the drafter's ranks of the text's tokens give.
 
@@ -340,44 +343,67 @@ def judge_paths(
         How often each path was accepted.
 
     Raises:
-        Mismatch: a step accepted another number of drafts, with the paths for which steps do.
+        Mismatch: a step accepted another number of drafts, with the paths for which steps do. The message has the
+            mistake that explains them, or else what the wrong requests do alone, by `again`.
     """
-    seen: Counter[tuple[int, ...]] = Counter()
-    wrong: Counter[tuple[int, ...]] = Counter()
-    steps: list[JudgedTree] = []
-    first = ""
     reference_model(drafter).announce(
         (prompt, result.token_ids) for prompt, result in zip(prompts, results, strict=True)
     )
-    for prompt, result in zip(prompts, results, strict=True):
-        rows, place = reference_model(drafter).logits(prompt, result.token_ids), 0
-        for step in result.steps:
-            path = accepted_path(paths, rows[place:], result.token_ids[place:])
-            if step.drafted == len(paths) and path is not None:
-                seen[path] += 1
-                tokens = result.token_ids
-                steps.append(JudgedTree((*prompt, *tokens[:place]), tokens[place:], step.accepted, len(path)))
-                if step.accepted != len(path):
-                    wrong[path] += 1
-                    told = f"prompt {prompt}, token {place}: {step.accepted} drafts accepted, expected {len(path)}"
-                    first = first or f"{told} for the ranks {path}"
-            place += step.accepted + 1
+    judged = [judged_trees(paths, prompt, result, drafter) for prompt, result in zip(prompts, results, strict=True)]
+    steps = [step for own in judged for step in own]
+    seen = Counter(step.path for step in steps)
+    wrong = Counter(step.path for step in steps if step.is_wrong)
     if wrong:
+        n, first = next((n, step) for n, own in enumerate(judged) for step in own if step.is_wrong)
+        place = len(first.known) - len(prompts[n])
         told = ", ".join(f"{path} in {count} of {seen[path]} steps" for path, count in sorted(wrong.items()))
-        message = f"{first}; children of the tree are not the most likely tokens after their own path: {told}"
-        mistake = mistake_of(drafter, paths, steps)
-        more, details = (f"; all steps are as if {mistake}", {FAULT: mistake}) if mistake else ("", {})
-        raise Mismatch(Failure(Kind.VALUE, message + more, details=details))
+        message = (
+            f"prompt {prompts[n]}, token {place}: {first.accepted} drafts accepted, expected {len(first.path)} for the "
+            f"ranks {first.path}; children of the tree are not the most likely tokens after their own path: {told}"
+        )
+        details: dict[str, Any] = {}
+        if mistake := mistake_of(drafter, paths, steps):
+            message, details = f"{message}; all steps are as if {mistake}", {FAULT: mistake}
+        elif again is not None:
+            requests = [n for n, own in enumerate(judged) if any(step.is_wrong for step in own)]
+            share = wrong.total() / sum(len(judged[n]) for n in requests)
+
+            def count(request: int, result: GenerationResult) -> tuple[int, int]:
+                own = judged_trees(paths, prompts[request], result, drafter)
+                bad = sum(step.is_wrong for step in own)
+                return bad, len(own) - bad
+
+            message += again.told(requests, share, count)
+        raise Mismatch(Failure(Kind.VALUE, message, details=details))
     return seen
 
 
+def judged_trees(
+    paths: tuple[tuple[int, ...], ...], prompt: tuple[int, ...], result: GenerationResult, drafter: Path
+) -> list[JudgedTree]:
+    """Return the steps of a text with whole trees whose path is known."""
+    tokens, place = result.token_ids, 0
+    rows, found = reference_model(drafter).logits(prompt, tokens), []
+    for step in result.steps:
+        path = accepted_path(paths, rows[place:], tokens[place:])
+        if step.drafted == len(paths) and path is not None:
+            found.append(JudgedTree((*prompt, *tokens[:place]), tokens[place:], step.accepted, path))
+        place += step.accepted + 1
+    return found
+
+
 class JudgedTree(NamedTuple):
-    """A step with a whole tree: the text before it and behind, and the drafts accepted and expected."""
+    """A step with a whole tree: the text before it and behind, the drafts accepted, and the ranks that should be."""
 
     known: tuple[int, ...]
     following: tuple[int, ...]
     accepted: int
-    expected: int
+    path: tuple[int, ...]
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if the step has accepted another number of drafts."""
+        return self.accepted != len(self.path)
 
 
 def mistake_of(drafter: Path, paths: Sequence[tuple[int, ...]], steps: Sequence[JudgedTree]) -> str:
@@ -385,8 +411,8 @@ def mistake_of(drafter: Path, paths: Sequence[tuple[int, ...]], steps: Sequence[
 
     Of the right steps, as many as are wrong are tried. Name none where fewer than five are wrong.
     """
-    wrong = [step for step in steps if step.accepted != step.expected]
-    right = [step for step in steps if step.accepted == step.expected][: len(wrong)]
+    wrong = [step for step in steps if step.is_wrong]
+    right = [step for step in steps if not step.is_wrong][: len(wrong)]
     if len(wrong) < 5:
         return ""
     for told, mistake in DRAFTER_MISTAKES.items():

@@ -523,6 +523,9 @@ CAUGHT: dict[str, list[str]] = {
         "synthetic_steps:GEN-17:target=long;sampler=request_state;draft=ngram k=5;rates=0.9 0.7 0.7 0.45 0.2",
         "synthetic_steps:GEN-27:sampler=request_state;target=long;draft=ngram k=3;check=repeats",
     ],
+    "synthetic_mutants:greedy_numbers_of_zero": [
+        "verification_methods:GEN-27:rates=1 0.6 0;batch=mixed;draft=ngram k=3;target=tiny",
+    ],
     "synthetic_mutants:greedy_seed_zero": [
         "synthetic_steps:GEN-17:target=long;sampler=request_state;draft=ngram k=5;rates=0.9 0.7 0.7 0.45 0.2",
     ],
@@ -555,6 +558,7 @@ CAUGHT: dict[str, list[str]] = {
         "pairs:GEN-31:memory=one sequence, slots;target=tiny;feature=prompt logprobs",
     ],
     "tree_mutants:rank_two_is_three": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
+    "tree_mutants:roots_of_the_first_rows": ["trees:GEN-14:tree=wide;target=tiny;check=ranks"],
     "tree_mutants:drafted_at_places": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:branches_drafted_together": ["trees:GEN-14:tree=forks;target=tiny;check=ranks"],
     "tree_mutants:places_of_the_level": [

@@ -285,6 +285,11 @@ def test_the_first_wrong_tokens_of_texts_are_told() -> None:
             "as if occurrences at the end of a text did not count",
         ),
         (
+            "tree_mutants:roots_of_the_first_rows",
+            "trees:GEN-14:tree=wide;target=tiny;check=ranks",
+            "alone, the 8 wrong requests are right",
+        ),
+        (
             "drafter_mutants:state_after_the_norm",
             "drafters:GEN-48:draft=mtp k=3",
             "as if the layer read the target's state behind the final norm, not before it",
@@ -297,7 +302,7 @@ def test_the_first_wrong_tokens_of_texts_are_told() -> None:
         ("drafter_mutants:first_of_the_batch", "drafters:GEN-48:draft=mtp k=3", f"as if {SOME_FIRST}"),
         ("drafter_mutants:heads_keys_stay", "greedy:GEN-14:draft=eagle3 k=3", f"as if {STALE}"),
     ],
-    ids=["pause", "state", "same state", "ends", "norm", "layer", "first", "keys"],
+    ids=["pause", "state", "same state", "ends", "roots", "norm", "layer", "first", "keys"],
 )
 def test_faulty_engines_are_told(engine: str, case: str, words: str, tmp_path: Path) -> None:
     assert words in records_of(engine, [case], tmp_path)[case]["failure"]["message"]

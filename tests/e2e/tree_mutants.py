@@ -132,6 +132,31 @@ class RankTwoIsThree(CPURunner):
 rank_two_is_three = engine_with(RankTwoIsThree)
 
 
+class RootsOfTheFirstRows(CPURunner):
+    """The children of roots are those of the step's first requests, of which some may not draft."""
+
+    def _make_proposer(self, num_blocks: int) -> Any:
+        proposer: Any = super()._make_proposer(num_blocks)
+        propose, run = proposer.propose, proposer._run
+        owners: list[int] = []
+
+        def proposed(step: Any) -> Any:
+            owners[:] = [n for n, count in enumerate(step.num_drafts) if count]
+            return propose(step)
+
+        def moved(*given: Any) -> torch.Tensor:
+            logits: torch.Tensor = run(*given)
+            if given[-1] is None:  # the pass over the sequences
+                logits[owners] = logits[: len(owners)].clone()
+            return logits
+
+        proposer.propose, proposer._run = proposed, moved
+        return proposer
+
+
+roots_of_the_first_rows = engine_with(RootsOfTheFirstRows)
+
+
 class BranchesDraftedTogether(CPURunner):
     """A node of the drafter attends to all nodes before it, those of other branches too."""
 
