@@ -66,9 +66,13 @@ CONTRACT = Contract(
     clauses=(
         Clause(
             "EPI-1",
-            "A request with n > 0 draft tokens has n + 1 - valid rejected tokens.",
+            "A request with n > 0 draft tokens has n + 1 - valid rejected tokens, also where none is valid.",
             _VLLM,
             outputs=("num_rejected_tokens_gpu_ptr",),
+            mistakes=(
+                "a request with drafts of which no token is valid had rejected none",
+                "a request rejected as many tokens as it has drafts, less its valid ones",
+            ),
         ),
         Clause(
             "EPI-2",

@@ -61,6 +61,7 @@ CONTRACT = Contract(
             "The next token is the last valid entry of the row.",
             _VLLM,
             outputs=("next_token_ids_ptr",),
+            mistakes=("the last valid token were that at the number of valid ones, gaps or not",),
         ),
         Clause(
             "ENT-3",

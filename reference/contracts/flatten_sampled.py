@@ -30,6 +30,7 @@ CONTRACT = Contract(
             "Rows past num_sampled are neither read nor written. A request without tokens has no row written, and the "
             "requests behind it have all of theirs.",
             f"vllm 0.33.0 {_SYMBOL}",
+            mistakes=("requests behind one without tokens were left out",),
         ),
         Clause(
             "FLS-3",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from verispec.judge._compare import Array, oracle_outputs
@@ -45,6 +47,32 @@ def _compared_wide(op: str, inputs: Inputs) -> Outputs | None:
     return oracle_outputs(op, inputs, input_ptr=np.where(given.astype(np.float64) == float(wanted), same, given))
 
 
+def _rejected(valid: Callable[[Array, Array], Array]) -> Rule:
+    """Return the mistake of other counts of valid tokens, from those of drafts and the right ones of each request."""
+
+    def rule(op: str, inputs: Inputs) -> Outputs:
+        name, requests = "valid_sampled_tokens_count_ptr", inputs["num_reqs"]
+        drafts = np.diff(inputs["cu_num_draft_tokens_ptr"][:requests].astype(np.int64), prepend=0)
+        counts = inputs[name].copy()
+        counts[:requests] = valid(drafts, counts[:requests])
+        return oracle_outputs(op, inputs, **{name: counts})
+
+    return rule
+
+
+def _dense_rows(op: str, inputs: Inputs) -> Outputs:
+    outputs, tokens = oracle_outputs(op, inputs), inputs["sampled_token_ids_ptr"]
+    for b in range(inputs["num_reqs"]):
+        if count := int(outputs["valid_sampled_tokens_count_ptr"][b]):
+            outputs["next_token_ids_ptr"][b] = tokens[b, count - 1]
+    return outputs
+
+
+def _to_the_first_gap(op: str, inputs: Inputs) -> Outputs:
+    counts = inputs["num_sampled"]
+    return oracle_outputs(op, inputs, num_sampled=np.where((counts <= 0).cumsum() > 0, 0, counts).astype(counts.dtype))
+
+
 def _same_rates(rates: Array) -> Array:
     return np.full_like(rates, rates[0]) if len(rates) else rates
 
@@ -59,7 +87,19 @@ OP_MISTAKES: dict[str, dict[str, Rule]] = {
         "top_k did not count": without("k"),
         "top_p did not count": without("p"),
     },
+    "eagle_prepare_inputs_padded": {
+        "a request with drafts of which no token is valid had rejected none": _rejected(
+            lambda drafts, valid: np.where((drafts > 0) & (valid <= 0), drafts + 1, valid)
+        ),
+        "a request rejected as many tokens as it has drafts, less its valid ones": _rejected(
+            lambda drafts, valid: np.where(drafts > 0, valid + 1, valid)
+        ),
+    },
+    "eagle_prepare_next_token_padded": {
+        "the last valid token were that at the number of valid ones, gaps or not": _dense_rows,
+    },
     "expand_batch_to_tokens": {"integers were compared with replace_from as floats of 64 bits": _compared_wide},
+    "flatten_sampled": {"requests behind one without tokens were left out": _to_the_first_gap},
     "gather_draft_logits_and_target_argmax": {"a last block that is not whole were left out": _whole_blocks},
     "gumbel_sample": _HEAT,
     "probabilistic_rejection": _HEAT,
