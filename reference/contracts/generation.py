@@ -96,10 +96,11 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-14",
-            "Greedy drafting emits the drafter's most likely tokens after the whole text so far, in a tree after each "
-            "node's own path. The drafter reads each token once, one position and one slot after the token before it, "
-            "at ends of chunks and blocks too. An Eagle3 head reads the configured target layers, for later drafts its "
-            "own last state, and maps its ids by d2t. A head's keys of verified tokens come from the target's states.",
+            "Greedy drafting emits the drafter's most likely tokens after the whole text so far of the request itself, "
+            "in a tree after each node's own path. The drafter reads each token once, one position and one slot after "
+            "the token before it, at ends of chunks and blocks too. After a preemption it reads all of them again. An "
+            "Eagle3 head reads the configured target layers, for later drafts its own last state, and maps its ids by "
+            "d2t. A head's keys of verified tokens come from the target's states.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
             "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch; "
             "vllm#14649: keys of accepted drafts that stayed those of the head's own states",
@@ -276,7 +277,8 @@ CONTRACT = Contract(
             "GEN-44",
             "With a draft tree the text is the target's own, and that of a sampled request follows its distribution: "
             "each node has the position of its depth, no token depends on a branch that was not accepted, and later "
-            "ones read the keys of the accepted nodes. A step lacks nodes only where they do not fit.",
+            "ones read the keys of the accepted nodes. Each test and each draw has a random number of its own. A step "
+            "lacks nodes only where they do not fit.",
             "Miao et al. 2023 (arXiv 2305.09781); vllm speculative_token_tree",
         ),
         Clause(
