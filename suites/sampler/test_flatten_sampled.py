@@ -23,7 +23,8 @@ def check(op: OpUnderTest, seed: int, counts: str, sampled: str = "random", colu
     rng = np.random.default_rng(seed)
     rows = np.asarray(COUNTS[counts], dtype=np.int64) + 1
     every_second = rows * (np.arange(len(rows)) % 2)
-    num_sampled = {"random": rng.integers(1, rows + 1), "all": rows, "none": rows * 0, "some": every_second}[sampled]
+    random = rng.integers(1, rows + 1)
+    num_sampled = {"random": random, "all": rows, "none": rows * 0, "every second request": every_second}[sampled]
     values, shapes = flatten_arguments(rng, rows, num_sampled, columns)
     op.check_outputs(values, shapes=shapes, **options)
 
@@ -45,10 +46,10 @@ def test_nothing_sampled_writes_nothing(op: OpUnderTest, seed: int, counts: str)
     check(op, seed, counts, "none")
 
 
-@case("FLS-2", counts=["ragged", "wide"], sampled="some")
+@case("FLS-2", counts=["ragged", "wide"], sampled="every second request")
 def test_requests_without_tokens_between_others(op: OpUnderTest, seed: int, counts: str) -> None:
     """The first request has no token, the second one all of its rows, and so on."""
-    check(op, seed, counts, "some")
+    check(op, seed, counts, "every second request")
 
 
 @case("FLS-3", check="more columns than rows", reach=REACH)
