@@ -281,6 +281,30 @@ def test_a_nucleus_of_more_than_p(op: OpUnderTest, seed: int, vocab: int) -> Non
     verify(op, requests, **limits(requests, p=0.51))
 
 
+@case(
+    "VDL-5",
+    check="a residual of more than p beside a long tail",
+    p="0.51",
+    vocab=[37, 8193],
+    reach="top-p of a request",
+)
+def test_a_residual_of_more_than_p(op: OpUnderTest, seed: int, vocab: int) -> None:
+    """Two tokens are kept, and the second is the residual: of p alone the first would have more than the draft gives.
+
+    In the first request's rows the last kept token weighs next to nothing.
+    """
+    requests = overshooting(drafted(seed, "wide", vocab, temperature=1.0))
+    for row in draft_rows(requests):
+        second = int(requests.draft_sampled[row + 1])
+        first = int(np.argmax(requests.target_logits[row]))
+        dropped = next(token for token in range(3) if token not in (first, second))
+        requests.draft_sampled[row + 1] = dropped
+        draft_row(requests, row)[:] = -30.0
+        draft_row(requests, row)[[first, second, dropped]] = np.log([0.55, 0.2, 0.25])
+    requests.target_logits[: requests.row(1, 0)] = np.log(vocab - 1) * (np.arange(vocab) == 0)
+    verify(op, requests, **limits(requests, p=0.51))
+
+
 @case("VDL-5", check="a mass of exactly p", p="0.5", vocab=[37, 8193], reach="a grammar leaves few tokens")
 def test_a_mass_of_exactly_p(op: OpUnderTest, seed: int, vocab: int) -> None:
     """A token before which the mass is p is dropped. No number of the call is rounded, so that none may differ."""
