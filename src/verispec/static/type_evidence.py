@@ -203,7 +203,8 @@ class Evidence:
         place = match[1].replace(".", "/") if match[1] else path.removesuffix(".py")
         chosen = place, match[2], match[3]
         call = _call_at(source, line, column, match[3])
-        then = _headers(self._old, *chosen)
+        # A placeholder was not what the call meant.
+        then = _headers(self._old, *chosen, with_code=True)
         if call is None or (then and _headers(self._new, *chosen) != then):
             return Level.ERROR
         if "Protocol" in self._new.family(match[2]):
@@ -214,9 +215,12 @@ class Evidence:
         return Level.WARNING if any(_binds(call, method.node) for method in others) else Level.ERROR
 
 
-def _headers(definitions: Definitions, place: str, owner: str, name: str) -> set[str]:
-    """Return the parameters of a method of the module at `place`."""
+def _headers(definitions: Definitions, place: str, owner: str, name: str, *, with_code: bool = False) -> set[str]:
+    """Return the parameters of a method of the module at `place`; `with_code` leaves out those that do nothing."""
     found = [method for method in definitions.methods(name) if method.owner == owner]
+    if with_code:
+        idle = (ast.Expr, ast.Pass, ast.Raise)
+        found = [m for m in found if not all(isinstance(statement, idle) for statement in m.node.body)]
     near = [m for m in found if m.path.removesuffix(".py").removesuffix("/__init__").endswith(place)]
     return {ast.dump(method.node.args) for method in near}
 

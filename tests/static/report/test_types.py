@@ -354,3 +354,13 @@ def test_a_package_below_another_folder(check: Any, below: str) -> None:
     assert check({**files, f"{below}eng/use.py": "from dataclasses import dataclass\n" + use})[0] == exits.GOOD
     code, written = check({f"{below}eng/base.py": base.replace("ready", "is_ready")})
     assert (code, [f["rule"] for f in written["findings"]]) == (exits.BAD, ["SIG601"])
+
+
+def test_a_placeholder_that_got_its_code(check: Any) -> None:
+    """AReaL's engine had an empty method; the trainer calls that of the controller."""
+    text = LAYERS.format(full=", *more, **other", call=", offset=1")
+    empty = text.replace("        return x\n\nclass Linear", '        """Nothing yet."""\n\nclass Linear')
+    assert empty != text
+    assert check({"pkg/new.py": empty})[0] == exits.GOOD
+    code, written = check({"pkg/new.py": LAYERS.format(full="", call=", offset=1")})
+    assert (code, [f["level"] for f in written["findings"]]) == (exits.GOOD, ["warning"])
