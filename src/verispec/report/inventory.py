@@ -182,14 +182,20 @@ def _text_of(path: Path) -> str:
 @cache
 def _cases_of(path: Path) -> tuple[tuple[str, str], ...]:
     """Return `_cases` of a file: parsed once for all clauses of an op."""
-    return tuple(_cases(ast.parse(_text_of(path))))
+    return tuple(_cases(ast.parse(_text_of(path)), path.parent))
 
 
-def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield clause and name of every test of a suite: decorated with ``@case(clause, ...)``, or made by a factory."""
+def _cases(module: ast.Module, folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield clause and name of every test of a suite: decorated with ``@case(clause, ...)``, or made by a factory.
+
+    A factory stands in the module itself, or in a module of its folder from which it is imported.
+    """
     factories: dict[str, tuple[int, str]] = {}
     for node in _statements(module):
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.ImportFrom):
+            made = _factories_of(folder / f"{(node.module or '').rpartition('.')[2]}.py")
+            factories |= {name.asname or name.name: made[name.name] for name in node.names if name.name in made}
+        elif isinstance(node, ast.FunctionDef):
             yield from (
                 (str(clause.value), node.name) for clause in _declared(node) if isinstance(clause, ast.Constant)
             )
@@ -201,6 +207,14 @@ def _cases(module: ast.Module) -> Iterator[tuple[str, str]]:
                 place, name = factories[made_by.id]
                 clauses = [*call.args[place : place + 1], *(word.value for word in call.keywords if word.arg == name)]
                 yield from ((str(clause.value), test.id) for clause in clauses if isinstance(clause, ast.Constant))
+
+
+@cache
+def _factories_of(path: Path) -> dict[str, tuple[int, str]]:
+    """Return the `_clause_parameter` of each factory of a module; nothing if there is no such file."""
+    module = ast.parse(_text_of(path)) if path.is_file() else ast.Module([], [])
+    functions = (node for node in module.body if isinstance(node, ast.FunctionDef))
+    return {node.name: parameter for node in functions if (parameter := _clause_parameter(node))}
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
