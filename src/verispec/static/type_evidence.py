@@ -1,4 +1,4 @@
-"""What a tree says about an error of the type checker: whether it fails when the code runs, and whether it is sure."""
+"""Levels of the type checker's errors: does the code fail when it runs, and did the change take the name away?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Definitions:
 
     @cached_property
     def _headers(self) -> dict[str, list[tuple[int, set[str]]]]:
-        """Where each class stands, by its last name, and the words among its bases."""
+        """The places of each class by its last name, and the words among its bases."""
         found: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
         for number, source in enumerate(self._sources):
             for match in _HEADER.finditer(source):
@@ -81,7 +81,7 @@ class Definitions:
         return any(name in bases and len(bases) > 1 for places in self._headers.values() for _, bases in places)
 
     def members(self, classes: set[str]) -> set[str]:
-        """Return what the bodies and methods of `classes` define."""
+        """Return the names that the bodies and methods of `classes` define."""
         for name in classes & self._headers.keys() - self._members.keys():
             nodes = (node for number, _ in self._headers[name] for node in self._nodes(number) if node.name == name)
             self._members[name] = {member for node in nodes for member in _members(node)}
@@ -128,8 +128,8 @@ def _members(klass: ast.ClassDef) -> Iterator[str]:
             yield inner.attr if isinstance(inner, ast.Attribute) else inner.id
 
 
-class Evidence:
-    """The definitions before and after a change, by which errors of new code are told from names that it removed."""
+class ChangeEvidence:
+    """The definitions before and after a change, which tell errors of new code from names that it removed."""
 
     def __init__(self, now: list[Tree], before: list[Tree]) -> None:
         self._now = now
@@ -185,9 +185,9 @@ class Evidence:
     def of_call(self, text: str, path: str, source: bytes, line: int, column: int) -> Level | None:
         """Return the level of a call in `path` that does not bind; None if a decorator may have changed the function.
 
-        A receiver may be of one of several classes. If the change left the method alone that the type checker chose,
-        and another class has a method of that name that takes the call, it is a warning. So is a call of a protocol,
-        whose methods only describe those of other classes.
+        A receiver may be of one of several classes. It is a warning if the change left the chosen method alone, and
+        a method of that name of another class takes the call. So is a call of a protocol, whose methods only
+        describe those of other classes.
         """
         match = _CALLED.search(text)
         if match is None or not self._new.has_class(match[2]):

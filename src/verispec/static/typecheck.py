@@ -30,7 +30,7 @@ from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.ignores import is_silenced, read_ignores
 from verispec.static.import_roots import import_roots
 from verispec.static.tree import Tree, is_test
-from verispec.static.type_evidence import Evidence, counts_arguments, has_open_arguments, is_for_types_alone
+from verispec.static.type_evidence import ChangeEvidence, counts_arguments, has_open_arguments, is_for_types_alone
 
 KINDS: Final = {
     "unexpected-keyword": "SIG601",
@@ -113,7 +113,7 @@ def new_faults(
             fresh.append(fault)
     found = []
     built = BuiltModules(tree)
-    evidence = Evidence(
+    evidence = ChangeEvidence(
         [tree, *([host] if host is not None else [])], [before, *([host_before] if host_before is not None else [])]
     )
     older, present = ({file.path for file in part.files()} for part in (before, tree))
@@ -155,7 +155,7 @@ def _without_modules(text: str) -> str:
     return re.sub(r"(?:\w+\.)+(?=\w)", "", text)
 
 
-def _level(fault: TypeFault, source: bytes, evidence: Evidence) -> Level | None:
+def _level(fault: TypeFault, source: bytes, evidence: ChangeEvidence) -> Level | None:
     """Return the level of a fault; None if the type checker only guesses."""
     if is_for_types_alone(source, fault.line, fault.column):
         return Level.NOTE

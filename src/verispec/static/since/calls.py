@@ -61,7 +61,7 @@ def results(versions: Versions) -> Iterator[Finding]:
 
 
 def lengths(versions: Versions) -> Iterator[Finding]:
-    """Yield what `results` yields, and overrides that return as many values as their base did before the change."""
+    """Yield the findings of `results`, and overrides that return as many values as their base did before the change."""
     yield from results(versions)
     for change in versions.functions():
         before = _lengths(change.old, change.old_file) if change.new.owner else None
