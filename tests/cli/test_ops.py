@@ -107,6 +107,16 @@ def test_four(): ...
     assert found == {f"OWN-{n}": (f"{folder}::test_{name}",) for n, name in ((1, "one"), (2, "two"), (4, "four"))}
 
 
+def test_tests_of_an_imported_factory_are_found(tmp_path: Path) -> None:
+    (tmp_path / "_makers.py").write_text(
+        "def made(clause):\n    @case(clause)\n    def check(): ...\n    return check\n", encoding="utf-8"
+    )
+    (tmp_path / "test_own.py").write_text(
+        "from own.suites._makers import made as cases\n\ntest_one = cases('OWN-1')\n", encoding="utf-8"
+    )
+    assert inventory.tests_by_clause((tmp_path,))["OWN-1"] == (f"{tmp_path.name}/test_own.py::test_one",)
+
+
 def test_a_new_op_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
