@@ -154,7 +154,7 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def test_a_fault(check: Any, name: str) -> None:
     code, written = check(FAULTS[name])
     assert code == exits.BAD
-    assert {finding["rule"] for finding in written["findings"]} <= {"SIG601", "SIG602", "SIG603", "SIG702"}
+    assert {finding["rule"] for finding in written["findings"]} <= {"SIG601", "SIG602", "SIG603", "SIG702", "SIG707"}
     assert any(finding["rule"].startswith("SIG6") for finding in written["findings"])
     assert all(finding["scope"].startswith("pkg.") for finding in written["findings"])
 
