@@ -12,6 +12,7 @@ from verispec.reference.contracts import clause_of
 from verispec.report.cause import Cause
 from verispec.report.certificate import BEST
 from verispec.report.reported_clause import BY_CLAUSE
+from verispec.report.stopped import RAISED
 from verispec.report.verdict import RunSummary
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import AS_IF
@@ -135,7 +136,8 @@ def effect(cause: Cause) -> str:
     """Return the effect of a cause on a user."""
     message = cause.message.partition(LAST_CALL)[0].partition(BEST)[0].rstrip(".")
     if cause.kind == "raised":
-        return f"the step raises {message}" + (f" (at {cause.raised_at})" if cause.raised_at else "")
+        place = cause.stopped.removeprefix(RAISED).strip()
+        return f"the step raises {message}" + (f" ({place})" if place else "")
     clause = clause_of(cause.clause)
     if cause.kind not in _WRONG or clause is None:
         return message

@@ -64,8 +64,6 @@ class Cause:
     """Line of code at which `case` raised, hung or ended its process, where a traceback tells it."""
     code: str = ""
     """Owner of the kernel's code, such as one platform, where the engine knows it."""
-    raised_at: str = ""
-    """File, line and function of the engine that raised the exception of `case`, where its traceback has them."""
     origin: str = ""
     """File and line of the engine that makes such calls, where `clause` knows it and this engine has it."""
     severity: str = ""

@@ -26,7 +26,6 @@ from verispec.errors import without_remark
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP, Cause, Gap
 from verispec.report.order import plain_cases, plain_first, rank, telling_first
-from verispec.report.raised_place import raised_place
 from verispec.report.reported_clause import (
     BY_CLAUSE,
     EXPLAINED,
@@ -393,7 +392,6 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         kernel=places.get(KERNEL, ""),
         caller=places.get(CALLER, ""),
         code=places.get(CODE, ""),
-        raised_at=raised_place(str(headline.failure.get("details", {}).get("traceback", ""))),
         origin=headline.places.get(ORIGIN, ""),
         severity=severity_of(kind, subjects, group, records) if reached else "",
     )

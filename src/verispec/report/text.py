@@ -372,8 +372,6 @@ def facts(cause: Cause) -> Iterator[str]:
         *first, last = cause.beside
         clauses = f"{', '.join(first)} or {last}" if first else last
         yield f"may be the fault of {clauses}, which this op fails too"
-    if cause.raised_at:
-        yield f"raised at {cause.raised_at}"
     if cause.origin:
         yield f"such calls are made at {cause.origin}"
     if cause.stopped:
