@@ -32,6 +32,14 @@ class SourceFile:
     size: int = -1
 
 
+def content_of(file: SourceFile) -> bytes | None:
+    """Return the content of a file; None if it cannot be read, which the check of its tree reports."""
+    try:
+        return file.read()
+    except OSError:
+        return None
+
+
 class Tree(Protocol):
     """A source tree that is only ever read."""
 

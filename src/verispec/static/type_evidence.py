@@ -13,7 +13,7 @@ from verispec.static.finding import Level
 from verispec.static.import_roots import import_roots
 from verispec.static.readers.expressions import dotted
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
-from verispec.static.tree import Tree, is_test
+from verispec.static.tree import Tree, content_of, is_test
 
 _ATTRIBUTE: Final = re.compile(
     r"(?:Object of class|Class) `([\w.]+)` has no (?:class )?attribute `(\w+)`"
@@ -44,7 +44,7 @@ class Definitions:
         files = [
             file for tree in trees for file in tree.files() if file.path.endswith(".py") and not is_test(file.path)
         ]
-        self._sources = [file.read() for file in files]
+        self._sources = [content_of(file) or b"" for file in files]
         self._paths = [file.path for file in files]
         self.packages = {name for tree in trees for name in import_roots(tree)[1]}
         self._classes: dict[int, list[ast.ClassDef]] = {}

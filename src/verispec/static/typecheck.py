@@ -29,7 +29,7 @@ from verispec.static.built_modules import BuiltModules
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.ignores import is_silenced, read_ignores
 from verispec.static.import_roots import import_roots
-from verispec.static.tree import Tree, is_test
+from verispec.static.tree import Tree, content_of, is_test
 from verispec.static.type_evidence import ChangeEvidence, counts_arguments, has_open_arguments, is_for_types_alone
 
 KINDS: Final = {
@@ -290,7 +290,8 @@ def _write(tree: Tree, root: Path) -> Path:
         if path.parent not in made:
             path.parent.mkdir(parents=True, exist_ok=True)
             made.add(path.parent)
-        path.write_bytes(file.read())
+        if (content := content_of(file)) is not None:
+            path.write_bytes(content)
     return root
 
 

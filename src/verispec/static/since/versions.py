@@ -15,7 +15,7 @@ from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.readers.expressions import dotted, imported
 from verispec.static.readers.outline import words
 from verispec.static.readers.scope import FUNCTIONS, FunctionNode
-from verispec.static.tree import SourceFile, Tree, is_test
+from verispec.static.tree import SourceFile, Tree, content_of, is_test
 
 _CLASS: Final = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t\n]*\(([^)]*)\)")
 
@@ -177,7 +177,9 @@ class Versions:
                     self._compare(path, new[path], old[path])
 
     def _compare(self, path: str, new: SourceFile, old: SourceFile) -> None:
-        after, older = parsed(path, new.read()), parsed(path, old.read())
+        # A file that cannot be read has not lost its definitions.
+        contents = content_of(new), content_of(old)
+        after, older = (None if content is None else parsed(path, content) for content in contents)
         if after is None or older is None:
             return
         if new is (self.own.get(path) or self.host.get(path)):
@@ -199,12 +201,13 @@ class Versions:
         for path in old.keys() | new.keys():
             file, other = (old.get(path), new.get(path)) if before else (new.get(path), old.get(path))
             if file is not None and (other is None or not _equal(file, other)):
-                yield file.read()
+                yield content_of(file) or b""
 
     def all_sources(self) -> Iterator[bytes]:
         """Yield the files of the newer tree and its host that may register an op."""
         for tree in (self._trees[0], self._trees[2]):
-            yield from (file.read() for file in tree.files() if file.path.endswith(_CODE)) if tree is not None else ()
+            files = tree.files() if tree is not None else ()
+            yield from (content_of(file) or b"" for file in files if file.path.endswith(_CODE))
 
     def functions(self) -> Iterator[Alteration]:
         """Yield the altered functions and methods."""
@@ -216,7 +219,7 @@ class Versions:
         """Return the file at `path` of the newer tree, else of its host."""
         if path not in self._bytes:
             file = self.own.get(path) or self.host.get(path)
-            self._bytes[path] = file.read() if file is not None else b""
+            self._bytes[path] = (content_of(file) if file is not None else None) or b""
         return self._bytes[path]
 
     def mentioning(self, name: str, *, host: bool = False) -> Iterator[File]:
@@ -340,4 +343,4 @@ def _python(tree: Tree) -> dict[str, SourceFile]:
 
 
 def _equal(one: SourceFile, other: SourceFile) -> bool:
-    return one.blob == other.blob if one.blob and other.blob else one.read() == other.read()
+    return one.blob == other.blob if one.blob and other.blob else content_of(one) == content_of(other)
