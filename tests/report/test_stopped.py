@@ -21,8 +21,8 @@ DUMP = """Fatal Python error: Aborted
 
 Stack (most recent call first):
   File "subprocess.py", line 1264 in wait
-  File "~/work/port.py", line 43 in read
-  File "~/work/port.py", line 39 in receive
+  File "~/engine/port.py", line 43 in read
+  File "~/engine/port.py", line 39 in receive
   File "verispec/judge/_failure.py", line 186 in call_engine
   File "work/suites/sampler/test_op.py", line 346 in test_a_case
   File "_pytest/python.py", line 159 in pytest_pyfunc_call"""
@@ -38,8 +38,8 @@ def failing(kind: str, **details: str) -> Record:
     ("record", "words"),
     [
         (failing("raised", traceback=TRACEBACK), "raised at port.py:43, in read"),
-        (failing("timeout", log=DUMP), "hung at ~/work/port.py:43, in read"),
-        (failing("crash", log=DUMP), "the process ended at ~/work/port.py:43, in read"),
+        (failing("timeout", log=DUMP), "hung at ~/engine/port.py:43, in read"),
+        (failing("crash", log=DUMP), "the process ended at ~/engine/port.py:43, in read"),
         (failing("crash", log="Killed"), ""),
         (failing("timeout", log=DUMP[DUMP.index('  File "verispec/') :]), ""),
         (failing("value", traceback=TRACEBACK), ""),
