@@ -155,17 +155,18 @@ def check_repeats(generator: Generator, seed: int) -> None:
         answers = generator.generate([asked[0], replace(asked[1], n=2), *asked[2:]])
     results = [sample for result in answers for sample in (result, *result.samples)]
     steps, places = [], np.full((len(results), LENGTH), -1)
+    table = np.full((len(results), LENGTH), -1)
     for n, result in enumerate(with_steps(results)):
         own = [(place, accepted) for place, drafted, accepted in verifications(result) if drafted == DEPTH]
         steps.append(np.array([accepted for _, accepted in own]))
         for place, accepted in own:
             places[n, place] = accepted
+        # Other steps keep their place: a fault pairs the steps as they follow each other.
+        every = [step.accepted if step.drafted == DEPTH else -1 for step in result.steps][:LENGTH]
+        table[n, : len(every)] = every
     if sum(map(len, steps)) < 3 * FEWEST:
         raise Inconclusive(f"only {sum(map(len, steps))} steps have {DEPTH} drafts")
     check_runs(steps)
-    table = np.full((len(steps), max(map(len, steps))), -1)
-    for n, own_steps in enumerate(steps):
-        table[n, : len(own_steps)] = own_steps
     for name, rows, lags in (("steps", table, STEP_LAGS), ("tokens", places, PLACE_LAGS)):
         for lag in lags:
             check_share(rows.T, lag, f"{lag} {name} after each other")
