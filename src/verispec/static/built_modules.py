@@ -31,6 +31,9 @@ class BuiltModules:
         made = parts[: known + 1]
         if len(made) < 2:
             return False
+        # So are compiled modules and those of protocol buffers named, and a build script may find them by itself.
+        if re.match(r"_[^_]|\w+_pb2(?:_grpc)?$", made[-1]):
+            return True
         path = "/".join(made)
         # A build may stand in any folder above the package.
         last = made[-2:]

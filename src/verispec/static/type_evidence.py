@@ -24,8 +24,12 @@ _IMPORTED: Final = re.compile(r"Could not import `\w+` from `([\w.]+)`")
 _OVERRIDE: Final = re.compile(r"Class member `([\w.]+)\.(\w+)` overrides parent class `([\w.]+)`")
 _CALLED: Final = re.compile(r"in function `(?:([\w.]+)\.)?(\w+)\.(\w+)`")
 _FUNCTION: Final = re.compile(r"in function `(?:[\w.]+\.)?(\w+)`")
-_COUNTED: Final = frozenset({"bad-argument-count", "missing-argument"})
+_COUNTED: Final = frozenset({"bad-argument-count", "missing-argument", "bad-keyword-argument"})
 _MAKERS: Final = frozenset({"__init__", "__new__"})
+_OWN_MAKERS: Final = _MAKERS | {"cls", "__class__", "type"}
+"""Names by which a class calls its own constructor or that of its base."""
+
+_UNPACKED: Final = re.compile(r"into (\d+) values")
 _HEADER: Final = re.compile(rb"(?m)^[ \t]*class[ \t]+(\w+)[ \t]*(?:\(([^)]*)\))?[ \t]*:")
 
 
@@ -101,6 +105,49 @@ class Definitions:
             ]
         return self._methods[name]
 
+    def functions(self, name: str) -> list[FunctionNode]:
+        """Return every function and method `name`."""
+        word = f"def {name}".encode()
+        trees = [_parsed(source) for source in self._sources if word in source]
+        nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
+        return [node for node in nodes if isinstance(node, FUNCTIONS) and node.name == name]
+
+    def is_fallback(self, name: str) -> bool:
+        """Return True if the class `name` is there only where an import fails, in the place of a package's class."""
+        numbers = {number for number, _ in self._headers.get(name, ())}
+        trees = [tree for number in numbers if (tree := _parsed(self._sources[number])) is not None]
+        handlers = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
+        inside = sum(isinstance(n, ast.ClassDef) and n.name == name for handler in handlers for n in handler.body)
+        return inside > 0 and inside == len(self._headers[name])
+
+    def is_open(self, module: str) -> bool:
+        """Return True if `module` imports all names of a module that the trees do not have."""
+        place = module.replace(".", "/")
+        ends = f"{place}.py", f"{place}/__init__.py"
+        sources = (s for path, s in zip(self._paths, self._sources, strict=True) if f"/{path}".endswith(ends))
+        trees = [tree for source in sources if b"*" in source and (tree := _parsed(source)) is not None]
+        return any(
+            isinstance(node, ast.ImportFrom)
+            and node.names[0].name == "*"
+            and not node.level
+            and (node.module or "").partition(".")[0] not in self.packages
+            for tree in trees
+            for node in ast.walk(tree)
+        )
+
+    def sets_by_name(self, classes: set[str]) -> bool:
+        """Return True if a method of `classes` gives its instance attributes whose names are not in its source."""
+        nodes = (n for name in classes for number, _ in self._headers.get(name, ()) for n in self._nodes(number))
+        return any(
+            isinstance(inner, ast.Call)
+            and dotted(inner.func) == "setattr"
+            and len(inner.args) == 3
+            and not isinstance(inner.args[1], ast.Constant)
+            for node in nodes
+            if node.name in classes
+            for inner in ast.walk(node)
+        )
+
     def has_name(self, name: str) -> bool:
         """Return True if anything defines `name`, or a string holds it, by which it may be set."""
         if name not in self._names:
@@ -153,21 +200,30 @@ class ChangeEvidence:
         owner, name = match[1].rpartition(".")[2], match[2]
         if not self._new.has_class(owner) and not self._old.has_class(owner):
             return None
-        if name in self._old.members(self._old.family(owner)) and name not in self._new.members(
-            self._new.family(owner)
-        ):
+        if self._new.is_fallback(owner):
+            return None
+        family = self._new.family(owner)
+        by_name = self._new.sets_by_name(family)
+        if name in self._old.members(self._old.family(owner)) and name not in self._new.members(family) and not by_name:
             return Level.ERROR
         # A class that it is mixed into, or something that sets it from outside, may give the attribute.
-        vague = "Protocol" in self._new.family(owner) or self._new.is_mixed(owner)
+        vague = by_name or "Protocol" in family or self._new.is_mixed(owner)
         return Level.NOTE if vague or self._new.has_name(name) else Level.ERROR
 
     def of_import(self, text: str) -> Level | None:
-        """Return the level of a name that cannot be imported; None if its package is not of the trees."""
+        """Return the level of a name that cannot be imported; None if a package outside the trees may provide it."""
         match = _IMPORTED.match(text)
-        return Level.ERROR if match is None or match[1].partition(".")[0] in self._new.packages else None
+        if match is None:
+            return Level.ERROR
+        known = match[1].partition(".")[0] in self._new.packages and not self._new.is_open(match[1])
+        return Level.ERROR if known else None
 
     def of_override(self, text: str) -> Level | None:
-        """Return the level of an override; None if it takes the calls of its base, so that only types differ."""
+        """Return the level of an override; None if it takes the calls of its base, so that only types differ.
+
+        It is an error if it was there before, and lost a parameter or cannot be called with what the base requires. A
+        new class may be called in a way of its own.
+        """
         match = _OVERRIDE.match(text)
         if match is None:
             return None
@@ -177,10 +233,30 @@ class ChangeEvidence:
         bases = [method.node for method in self._new.methods(name) if method.owner in family]
         if not own or not bases:
             return None
-        if any(_is_property(one) != _is_property(other) for one in own for other in bases):
+        differs = any(_is_property(one) != _is_property(other) for one in own for other in bases)
+        if not differs and any(_is_property(o) or _takes_calls_of(o, b) for o in own for b in bases):
+            return None
+        if all(method.owner != owner for method in self._old.methods(name)):
+            return Level.WARNING
+        if differs or not any(_takes_required_of(o, b) for o in own for b in bases):
             return Level.ERROR
-        fits = any(_is_property(o) or _takes_calls_of(o, b) for o in own for b in bases)
-        return None if fits else Level.ERROR
+        # A base that takes more than before does not show that anybody passes it to this class.
+        then = {ast.dump(method.node.args) for method in self._old.methods(name) if method.owner == owner}
+        return Level.WARNING if any(ast.dump(o.args) in then for o in own) else Level.ERROR
+
+    def of_unpacking(self, text: str, source: bytes, line: int, column: int) -> Level | None:
+        """Return the level of values that are unpacked; None if a return statement of the function has that many."""
+        match = _UNPACKED.search(text)
+        if " | " in text or match is None:
+            return None if " | " in text else Level.ERROR
+        tree = _parsed(source)
+        nodes = list(_around(tree, line)) if tree is not None else []
+        called = {dotted(n.value.func) for n in nodes if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call)}
+        names = {name.rpartition(".")[2] for name in called} - {""}
+        # The type checker trusts annotations.
+        annotated = (node for name in names for node in self._new.functions(name) if node.returns is not None)
+        lengths = {length for node in annotated for length in _lengths(node)}
+        return None if int(match[1]) in lengths else Level.ERROR
 
     def of_call(self, text: str, path: str, source: bytes, line: int, column: int) -> Level | None:
         """Return the level of a call in `path` that does not bind; None if a decorator may have changed the function.
@@ -195,7 +271,7 @@ class ChangeEvidence:
             is_other = function is not None and _is_called_otherwise(source, line, column, function[1])
             return None if is_other else Level.ERROR
         if match[3] in _MAKERS:
-            return Level.ERROR
+            return Level.ERROR if self._is_made_by_name(match[2], source, line, column) else Level.WARNING
         if match[3] == "__replace__":
             fields = set(re.findall(r"argument `(\w+)`", text))
             lost = self._old.members(self._old.family(match[2])) - self._new.members(self._new.family(match[2]))
@@ -213,6 +289,35 @@ class ChangeEvidence:
         if match[3].startswith("__"):
             others = [m for m in others if re.search(rb"\b%b\b" % m.owner.encode(), source)]
         return Level.WARNING if any(_binds(call, method.node) for method in others) else Level.ERROR
+
+    def _is_made_by_name(self, owner: str, source: bytes, line: int, column: int) -> bool:
+        """Return True if a call at a place names the class `owner` or one that descends from it.
+
+        A variable or a table may hold another class than the one that the type checker chose.
+        """
+        calls = _calls_at(source, line, column)
+        names = {_called_name(call.func) for call in calls} - {""}
+        word = owner.encode()
+        renamed = re.search(rb"\b%b\s+as\s+\w|=\s*(?:\w+\.)*%b\b(?!\s*\()" % (word, word), source)
+        known = any(name in _OWN_MAKERS or owner in self._new.family(name) for name in names)
+        return not calls or known or renamed is not None
+
+
+def _called_name(function: ast.expr) -> str:
+    """Return the last name of ``a.b(...)``, ``super().b(...)`` or ``type(x)(...)``; empty for an entry of a table."""
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    if isinstance(function, ast.Call):
+        return _called_name(function.func)
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _lengths(node: FunctionNode) -> Iterator[int]:
+    """Yield the numbers of values that the return statements of a function give."""
+    for inner in ast.walk(node):
+        value = inner.value if isinstance(inner, ast.Return) else None
+        if isinstance(value, ast.Tuple) and not any(isinstance(element, ast.Starred) for element in value.elts):
+            yield len(value.elts)
 
 
 def _headers(definitions: Definitions, place: str, owner: str, name: str, *, with_code: bool = False) -> set[str]:
@@ -291,6 +396,14 @@ def _takes_calls_of(override: FunctionNode, base: FunctionNode) -> bool:
     required = {name for name, optional in others.items() if not optional}
     given = {name for name, optional in wanted.items() if not optional}
     return open_base or required <= given | {name for name, _ in expected}
+
+
+def _takes_required_of(override: FunctionNode, base: FunctionNode) -> bool:
+    """Return True if `override` takes a call with no more than what `base` requires."""
+    places, others = _positional(base), _keyword_only(base)
+    arguments: list[ast.expr] = [ast.Constant(None) for _, optional in places if not optional]
+    keywords = [ast.keyword(name, ast.Constant(None)) for name, optional in others.items() if not optional]
+    return _binds(ast.Call(ast.Name(override.name), arguments, keywords), override)
 
 
 def _is_property(node: FunctionNode) -> bool:

@@ -169,8 +169,8 @@ def _level(fault: TypeFault, source: bytes, evidence: ChangeEvidence) -> Level |
         return evidence.of_import(fault.text) and evidence.of_attribute(fault.text)
     if fault.kind == "bad-override":
         return evidence.of_override(fault.text)
-    if fault.kind == "bad-unpacking" and " | " in fault.text:
-        return None
+    if fault.kind == "bad-unpacking":
+        return evidence.of_unpacking(fault.text, source, fault.line, fault.column)
     if KINDS[fault.kind] == "SIG601":
         return evidence.of_call(fault.text, fault.path, source, fault.line, fault.column)
     return Level.ERROR

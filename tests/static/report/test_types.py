@@ -238,6 +238,10 @@ def test_a_module_that_was_there_is_gone(check: Any) -> None:
     assert check({"pkg/flash/cute.py": None})[0] == exits.BAD
 
 
+MAKERS = (
+    "class Base:\n    def __init__(self, size: int):\n        self.size = size\n\n\n"
+    "class Fast(Base):\n    def __init__(self, size: int, width: int):\n        self.width = width\n\n\n"
+)
 GUESSES = {
     "an attribute that another class of the mixin sets": (
         "class Mixin:\n    def run(self):\n        return self.width\n\nclass Whole(Mixin):\n"
@@ -278,6 +282,23 @@ GUESSES = {
         "from typing import Protocol\n\n\nclass Builder(Protocol):\n    def __call__(self, size: int) -> int: ...\n\n\n"
         "def make(builder: Builder):\n    return builder(3, group=1)\n"
     ),
+    "the class in a variable": MAKERS
+    + "def make(fast: bool):\n    chosen: type[Base] = Fast\n    return chosen(1, width=2)\n",
+    "the class in a table": MAKERS + "TABLE: dict[str, type[Base]] = {}\nTABLE['fast'](1, width=2)\n",
+    "an annotation with another number of values": (
+        "def route(ids: list) -> tuple[int, int, str]:\n    return 1, 2\n\n\nfirst, second = route([])\n"
+    ),
+    "an argument of an open number": (
+        "def both(one: int, two: int, group: int, op: int):\n    return one\n\n\n"
+        "def run(x: list[int]):\n    return both(*x, 1, op=2)\n"
+    ),
+    "a class for a package that is missing": (
+        "try:\n    from deep import Buffer\nexcept ImportError:\n    class Missing:\n        pass\n\n"
+        "    Buffer = Missing\n\n\ndef run(x: Buffer):\n    return x.dispatch()\n\n\nMissing().dispatch()\n"
+    ),
+    "a name behind a star": "from pkg.ops import attend\n",
+    "a compiled module": "from pkg._native import attend\n",
+    "a module of a protocol buffer": "from pkg.service_pb2_grpc import Stub\n",
     "a module of an example": "from pkg.examples.args import add\n",
     "a name in a string": (
         "from pkg import base\n\n\n@base.step\ndef run(x: 'Nowhere | None') -> 'Elsewhere':\n    return x\n"
@@ -288,9 +309,52 @@ GUESSES = {
 @pytest.mark.parametrize("name", GUESSES)
 def test_code_that_a_type_checker_only_dislikes(check: Any, name: str) -> None:
     """Seven pairs of commits of other engines brought 140 such errors, and no name in them was removed."""
-    code, written = check({"pkg/new.py": GUESSES[name], "pkg/examples/args.py": "add = 1\n"})
+    ops = "from compiled_ops import *\n"
+    code, written = check({"pkg/new.py": GUESSES[name], "pkg/examples/args.py": "add = 1\n", "pkg/ops.py": ops})
     levels = {f["level"] for f in written["findings"]} - {"note"}
-    assert (code, levels) == (exits.GOOD, {"warning"} if name == "a protocol that lacks a keyword" else set())
+    warned = {"a protocol that lacks a keyword", "the class in a variable", "the class in a table"}
+    assert (code, levels) == (exits.GOOD, {"warning"} if name in warned else set())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        MAKERS + "Base(1, width=2)\n",
+        MAKERS + "class Slow(Base):\n    pass\n\nSlow(1, width=2)\n",
+        MAKERS + "class Slow(Base):\n    def __init__(self):\n        super().__init__(1, width=2)\n",
+        MAKERS.replace("size: int):", "size: int):\n        type(self)(1, width=2)"),
+        MAKERS + "Maker = Base\nMaker(1, width=2)\n",
+        "def route(ids: list) -> tuple[int, int, str]:\n    return 1, 2, 'x'\n\n\nfirst, second = route([])\n",
+        "from pkg.own import attend\n",
+        "from pkg.service_pb3 import Stub\n",
+        "class Missing:\n    pass\n\n\nMissing().dispatch()\n",
+    ],
+)
+def test_code_that_cannot_run(check: Any, text: str) -> None:
+    assert check({"pkg/new.py": text, "pkg/own.py": "from pkg.base import *\n"})[0] == exits.BAD
+
+
+BUFFERS = """
+class Pool:
+    def __init__(self):
+        {made}
+
+    def read(self):
+        return self.k_buffer
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "code"),
+    [
+        ("for name in self.names():\n            setattr(self, name, 1)", exits.GOOD),
+        ("setattr(self, 'v_buffer', 1)", exits.BAD),
+    ],
+)
+def test_an_attribute_that_is_set_by_a_variable_name(check: Any, made: str, code: int) -> None:
+    """A base class of TokenSpeed makes the buffers that its subclasses name in a table."""
+    assert check({"pkg/new.py": BUFFERS.format(made="self.k_buffer = 1")})[0] == exits.GOOD
+    assert check({"pkg/new.py": BUFFERS.format(made=made)})[0] == code
 
 
 @pytest.mark.parametrize(
@@ -307,9 +371,27 @@ def test_code_that_a_type_checker_only_dislikes(check: Any, name: str) -> None:
     ],
 )
 def test_an_override_is_compared_by_its_parameters(check: Any, base: str, override: str, code: int) -> None:
-    text = f"class Base:\n    def find({base}):\n        pass\n\n"
-    text += f"class Other(Base):\n    def find({override}):\n        pass\n"
-    assert check({"pkg/new.py": text})[0] == code
+    assert check({"pkg/new.py": OVERRIDDEN.format("self, ids", "self, ids")})[0] == exits.GOOD
+    assert check({"pkg/new.py": OVERRIDDEN.format(base, override)})[0] == code
+
+
+OVERRIDDEN = """
+class Base:
+    def find({}):
+        pass
+
+class Other(Base):
+    def find({}):
+        pass
+"""
+
+
+@pytest.mark.parametrize("before", [OVERRIDDEN.format("self, ids", "self, ids"), ""])
+def test_an_override_that_may_never_be_called_so(check: Any, before: str) -> None:
+    """Nobody may pass what the base takes beside what it took, and a new class may have callers of its own."""
+    check({"pkg/new.py": before})
+    code, written = check({"pkg/new.py": OVERRIDDEN.format("self, ids, seed=0", "self, ids")})
+    assert (code, [f["level"] for f in written["findings"]]) == (exits.GOOD, ["warning"])
 
 
 LAYERS = """
