@@ -68,7 +68,7 @@ class SignatureReport:
 
         def place(location: Location) -> Location:
             above = f"{self.core}/" if location.path in self.core_paths else self.prefix
-            return replace(location, path=above + location.path)
+            return replace(location, path=above + location.path.removeprefix("./"))
 
         return tuple(
             replace(

@@ -26,7 +26,7 @@ from verispec.static.readers.pool import read_all, relevant
 from verispec.static.rules.since import SINCE_RULES
 from verispec.static.rules.types import TYPE_RULES
 from verispec.static.tables import Entry, entries, launched
-from verispec.static.tree import ListedTree, SourceFile, Tree, is_test
+from verispec.static.tree import SourceFile, Tree, beside, is_test
 
 Progress = Callable[[str, int, int], None]
 """Called with the current stage, the amount of work done and the whole amount (0 when unknown)."""
@@ -98,7 +98,7 @@ def check_tree(
     tell = progress or (lambda what, done, total: None)
     started = perf_counter()
     # Calls of plain functions matter only where some are replaced, as plugins do.
-    both = () if core is None else (_Source(_beside(core, tree), True, True),)
+    both = () if core is None else (_Source(beside(core, tree), True, True),)
     sources = [_Source(tree, False, core is not None), *both]
     reports = ReportCache(store.path)
     contents = (source.files.values() for source in sources)
@@ -223,13 +223,6 @@ def _participants(links: Links) -> frozenset[str]:
     found.update(replacement.module.path for replacement in links.replacements)
     found.update(path for path, facts in links.index.cpp.items() if facts.schemas or facts.impls)
     return frozenset(found)
-
-
-def _beside(core: Tree, tree: Tree) -> Tree:
-    """Return `core` with C++ files that `tree` has at the same path under a path of their own."""
-    own = {file.path for file in tree.files() if file.path.endswith(CPP)}
-    listed = (replace(f, path=f"./{f.path}") if f.path in own else f for f in core.files())
-    return ListedTree(core.describe(), tuple(listed), ())
 
 
 def _rule(name: str) -> all_rules.Rule:

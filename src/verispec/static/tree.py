@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -90,3 +90,10 @@ class MemoryTree:
         for path, source in self.sources.items():
             data = source.encode() if isinstance(source, str) else source
             yield SourceFile(path, "", partial(bytes, data), len(data))
+
+
+def beside(host: Tree, tree: Tree) -> Tree:
+    """Return `host` with the files that `tree` has at the same path under a path of their own: ``./path``."""
+    own = {file.path for file in tree.files()}
+    listed = (replace(file, path=f"./{file.path}") if file.path in own else file for file in host.files())
+    return ListedTree(host.describe(), tuple(listed), ())

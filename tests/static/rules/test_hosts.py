@@ -181,6 +181,92 @@ def test_a_caller_that_the_plugin_replaces_for_good(judged):
     assert finding.level is Level.NOTE
 
 
+@pytest.mark.parametrize(
+    ("own", "level"),
+    [
+        ("self.propose([1])", Level.NOTE),
+        ("self.propose([1], 2)", Level.WARNING),
+        ("super().propose([1], 2)", Level.WARNING),
+    ],
+)
+def test_an_override_that_the_plugin_calls_in_its_own_way(judged, own, level):
+    """vllm-ascend's DFlash proposer and vllm-qaic's runner have callers of their own."""
+    source = PLUGIN.format(name="propose", params="ids, sampling=0", more=f"def drive(self):\n        return {own}")
+    (finding,) = judged("SIG206", {"plug/runner.py": source}, RUNNER)
+    assert (finding.level, finding.level_if_new) == (level, Level.ERROR)
+
+
+@pytest.mark.parametrize(("params", "level"), [("ids", Level.NOTE), ("ids, sampling, spec=0", Level.WARNING)])
+def test_a_call_that_a_class_of_the_host_does_not_take_either(judged, params, level):
+    """A loop of vLLM 0.9.0 calls execute_model as its own newer workers do not take it: it does not run for them."""
+    host = (
+        RUNNER["core/runner.py"]
+        + f"""
+        class Newer(Base):
+            def propose(self, {params}):
+                return ids
+    """
+    )
+    source = PLUGIN.format(name="propose", params="ids, sampling", more="").replace("Runner", "Base")
+    (finding,) = judged("SIG206", {"plug/runner.py": source}, {"core/runner.py": host})
+    assert finding.level is level
+
+
+MIXER = {
+    "core/mixer.py": """
+    import torch
+
+    class Mixer:
+        def forward(self, x):
+            torch.ops.core.mixer_op(x, "name")
+
+        def mix_states(self, states, output):
+            return output
+
+    def mixer_op(x, name):
+        layer = layers[name]
+        layer.mix_states(states=x, output=x)
+    """
+}
+PLUGIN_MIXER = """
+from core.mixer import Mixer
+
+class NPUMixer(Mixer):
+    {more}
+    def mix_states(self, projected, output):
+        return output
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "elsewhere", "level"),
+    [
+        ("", "", Level.WARNING),
+        ("def forward(self, x):\n        return self.mix_states(x, x)\n", "", Level.NOTE),
+        ("def forward(self, x):\n        return super().forward(x)\n", "", Level.WARNING),
+        (
+            "def forward(self, x):\n        return self.mix_states(x, x)\n",
+            "import torch\n\ndef run(x):\n    torch.ops.core.mixer_op(x, 'name')\n",
+            Level.WARNING,
+        ),
+    ],
+)
+def test_the_body_of_an_op_that_only_an_overridden_method_calls(judged, more, elsewhere, level):
+    """vllm-gaudi's mixer of Mamba layers runs without the op of vLLM."""
+    host = MIXER | ({"core/other.py": elsewhere} if elsewhere else {})
+    (finding,) = judged("SIG206", {"plug/mixer.py": PLUGIN_MIXER.format(more=more)}, host)
+    assert finding.level is level
+
+
+@pytest.mark.parametrize(("caller", "level"), [("topk", Level.NOTE), ("topk_all", Level.ERROR)])
+def test_a_call_in_the_function_that_is_replaced(judged, caller, level):
+    """call_hf_processor of vLLM 0.11.0 calls itself to try again, and vllm-mindspore replaces it."""
+    again = f"def {caller}(logits, n, ids=None, state=None):\n    return topk(logits, n, state=state)\n"
+    ops = again if caller == "topk" else OPS + again
+    (finding,) = judged("SIG205", patch(install="core.ops.topk = topk_npu"), {"core/ops.py": ops})
+    assert finding.level is level
+
+
 def test_a_method_that_only_one_family_has(judged):
     source = PLUGIN.format(name="propose_drafts", params="ids", more="").replace("(Runner)", "(Drafter)")
     (finding,) = judged("SIG206", {"plug/runner.py": source}, RUNNER)

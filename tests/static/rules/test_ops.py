@@ -315,14 +315,14 @@ def {name}(a, bits):
 @pytest.mark.parametrize(
     ("library", "wrapper", "level"),
     [
-        ("_C", "", Level.ERROR),  # the plugin's library takes the place of the host's
+        ("_C", "", Level.WARNING),  # the plugin's library takes the place of the host's
         ("_C", WRAPPER.format(name="gemm", more=", 1"), Level.NOTE),  # its own function takes that of the host's
-        ("_C", WRAPPER.format(name="other", more=", 1"), Level.ERROR),
+        ("_C", WRAPPER.format(name="other", more=", 1"), Level.WARNING),
         ("_C_plugin", "", None),
     ],
 )
 def test_an_op_of_the_host_that_a_plugin_registers_anew(judged, path, library, wrapper, level):
-    """vllm-metax registers vLLM's ops with parameters of its own, and calls some in functions of the same name."""
+    """vllm-metax and vLLM-Kunlun register vLLM's ops with parameters of their own, and call them by their own code."""
     core = {
         "csrc/bindings.cpp": PLUGIN.format(library="_C", more=""),
         "core/ops.py": WRAPPER.format(name="gemm", more=""),
@@ -330,6 +330,58 @@ def test_an_op_of_the_host_that_a_plugin_registers_anew(judged, path, library, w
     plugin = {path: PLUGIN.format(library=library, more=", int workspace"), "plug/ops.py": wrapper}
     found = judged("SIG302", plugin, core)
     assert [finding.level for finding in found] == ([level] if level else [])
+    if level is Level.WARNING:
+        assert found[0].level_if_new is Level.ERROR
+
+
+def test_a_plugin_that_registers_an_op_of_its_host_in_python(judged):
+    """The plugin's own calls do not bind for sure; the host's may never run."""
+    registered = """
+    import torch
+
+    @torch.library.custom_op("_C::gemm", mutates_args=())
+    def gemm(a: torch.Tensor) -> torch.Tensor: ...
+    """
+    core = {"csrc/bindings.cpp": PLUGIN.format(library="_C", more=""), "core/ops.py": WRAPPER.format(name="f", more="")}
+    plugin = {"plug/ops.py": registered, "plug/run.py": WRAPPER.format(name="g", more="")}
+    levels = {f.location.path: f.level for f in judged("SIG302", plugin, core)}
+    assert levels == {"core/ops.py": Level.WARNING, "plug/run.py": Level.ERROR}
+
+
+@pytest.mark.parametrize(("name", "how", "level"), [
+    ("replacement", "symbolic_trace", Level.WARNING), ("replacement", "make_fx", Level.ERROR),
+    ("run", "symbolic_trace", Level.ERROR),
+])  # fmt: skip
+def test_a_call_that_symbolic_tracing_records(judged, name, how, level):
+    """dlinfer replaces an op of PyTorch by one that a later pass turns into another."""
+    sources = {
+        "csrc/bindings.cpp": PLUGIN.format(library="_C", more=", int workspace"),
+        "engine/passes.py": f"import torch\n\ndef trace(f):\n    return torch.fx.{how}(f)\n",
+        "engine/patterns.py": "from engine.passes import trace\n" + WRAPPER.format(name=name, more=""),
+    }
+    assert [finding.level for finding in judged("SIG302", sources)] == [level]
+
+
+LEFT_OVER = """
+at::Tensor norm(const at::Tensor& x{cuda}) {{ return x; }}
+at::Tensor norm_meta(const at::Tensor& x) {{ return x; }}
+TORCH_LIBRARY_IMPL(tools, CUDA, ops) {{ ops.impl("norm", &norm); }}
+TORCH_LIBRARY_IMPL(tools, Meta, ops) {{ ops.impl("norm", &norm_meta); }}
+"""
+
+
+@pytest.mark.parametrize(("cuda", "other", "count"), [
+    ("", ", double eps", 0),  # this file cannot be built with the other
+    (", double eps", ", double eps", 1), ("", "", 1),
+])  # fmt: skip
+def test_a_file_that_was_left_behind_when_it_moved(judged, cuda, other, count):
+    """Aphrodite keeps the old folder of its Marlin kernels."""
+    sources = {
+        "csrc/bindings.cpp": 'TORCH_LIBRARY(tools, ops) { ops.def("norm(Tensor x, float eps) -> Tensor"); }',
+        "csrc/old/norm.cu": LEFT_OVER.format(cuda=cuda),
+        "csrc/new/norm.cu": f"at::Tensor norm(const at::Tensor& x{other}) {{ return x; }}",
+    }
+    assert len(judged("SIG301", sources)) == count
 
 
 def test_a_host_file_at_the_path_of_a_plugins_file(judged):

@@ -320,6 +320,57 @@ def test_override_where_the_name_is_there(judged, test, found):
 
 
 @pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        ("old = getattr(engine.sampler, 'old', None)\nif old is None:\n    return", 0),
+        ("old = getattr(engine.sampler, 'old', None)\nif not old or new:\n    return", 0),
+        ("if not hasattr(engine.sampler, 'old'):\n    return", 0),
+        ("old = getattr(engine.sampler, 'other', None)\nif old is None:\n    return", 1),
+        ("old = getattr(engine.sampler, 'old', None)\nif old is None:\n    pass", 1),
+        ("old = getattr(engine.sampler, 'old', None)\nif old is not None:\n    return", 1),
+        ("old = getattr(engine.sampler, 'old')\nif old is None:\n    return", 1),
+        ("if hasattr(engine.sampler, 'old'):\n    return", 1),
+    ],
+)
+def test_override_after_a_look_for_the_name(judged, lines, found):
+    """vllm-gaudi leaves where the function that it patches is not there."""
+    assert len(judged("SIG203", sources(DIRECT, f"{lines}\nengine.sampler.old = fb.kernel"))) == found
+
+
+@pytest.mark.parametrize("line", ["old = getattr(engine.sampler, 'old', None)", ""])
+@pytest.mark.parametrize(("test", "found"), [("old is not None", 0), ("old and new", 0), ("old is None", 1)])
+def test_override_under_a_look_for_the_name(judged, line, test, found):
+    tree = sources(DIRECT, f"{line}\nif {test}:\n    engine.sampler.old = fb.kernel")
+    assert len(judged("SIG203", tree)) == (found if line else 1)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "level"),
+    [
+        ("plug/patch.py", "core.sampler._is_patched = True", None),  # a mark
+        ("plug/patch.py", "def set_up(ranks):\n    group = ranks[0]\n    core.sampler._GROUP = group", None),
+        ("plug/patch.py", "core.sampler.IS_PATCHED = True", Level.WARNING),
+        ("plug/patch.py", "core.sampler._draw = draw", Level.WARNING),
+        ("plug/patch.py", "core.ops.draw = draw\ncore.sampler.draw = draw", Level.NOTE),  # the old place and the new
+        ("plug/patch.py", "core.ops.draw = other\ncore.sampler.draw = draw", Level.WARNING),
+        ("core/extra.py", "core.sampler.draw_fast = draw", None),  # core/user.py reads it
+        ("core/extra.py", "core.sampler.draw_slow = draw", Level.WARNING),
+        ("plug/patch.py", "core.sampler.draw_fast = draw", Level.WARNING),
+    ],
+)
+def test_names_that_replace_nothing(judged, path, line, level):
+    """Marks of vllm-metal, groups of Arctic Inference, and backends of FlagTree and triton-ascend."""
+    host = {
+        "core/sampler.py": "def sample():\n    pass\n",
+        "core/ops.py": "def draw():\n    pass\n",
+        "core/user.py": "import core.sampler\n\ndef use(x):\n    return core.sampler.draw_fast(x)\n",
+    }
+    text = f"import core.sampler\nimport core.ops\n\ndef draw():\n    pass\n\ndef other():\n    pass\n\n{line}\n"
+    trees = ({**host, path: text}, None) if path.startswith("core/") else ({path: text}, host)
+    assert [finding.level for finding in judged("SIG203", *trees)] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
     ("params", "words"),
     [
         ("config, rank", None),

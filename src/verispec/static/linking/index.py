@@ -13,6 +13,7 @@ from packaging.version import Version
 
 from verispec.static.facts import Binding, Class, CppFacts, FileFacts, Function, Outline, PythonFacts
 from verispec.static.linking.versions import live
+from verispec.static.tree import is_test
 
 _EMPTY: Final = PythonFacts()
 _PROPERTIES: Final = frozenset({"property", "cached_property", "functools.cached_property"})
@@ -20,6 +21,9 @@ _KEEPING: Final = _PROPERTIES | {
     "cache", "functools.cache", "lru_cache", "functools.lru_cache", "staticmethod", "classmethod",
 }  # fmt: skip
 """Decorators that keep the result of a function."""
+
+_ROOTS: Final = frozenset({"", "src", "python"})
+"""Folders from which packages are imported."""
 
 
 @dataclass(slots=True)
@@ -261,9 +265,12 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
     modules: dict[str, Module] = {}
     cpp: dict[str, CppFacts] = {}
     host_cpp: set[str] = set()
-    for summaries, core in files:
+    trees = list(files)
+    of_host = {folder for summaries, core in trees if core for folder in _packages(summaries)}
+    for summaries, core in trees:
         facts, dead = live(summaries, host) if host is not None and not core else (summaries, {})
-        packages = {path.rpartition("/")[0] for path in facts if path.endswith("/__init__.py")}
+        # A plugin's file in a package of its host takes the place of the host's file, if it has one there.
+        packages = _packages(facts) | {f"{root}/{folder}".lstrip("/") for root in _ROOTS for folder in of_host}
         # Remembered modules come first in `facts`: the order must not depend on them.
         for path in sorted(facts):
             found = facts[path]
@@ -272,8 +279,8 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
                 host_cpp.update((path,) if core else ())
             if found.outline is None:
                 continue
-            name = module_name(path, packages)
-            if name in modules:
+            name = module_name(path.removeprefix("./"), packages)
+            if name in modules or (not core and _is_copy(path, name, of_host)):
                 continue
             package = path.endswith("/__init__.py") or path == "__init__.py"
             python = found.python or _EMPTY
@@ -290,6 +297,22 @@ def build(files: Iterable[tuple[dict[str, FileFacts], bool]], host: Version | No
     if host is not None:
         _without_uninstalled(index)
     return index
+
+
+def _packages(paths: Iterable[str]) -> set[str]:
+    """Return the folders of the packages among files."""
+    return {path.removeprefix("./").rpartition("/")[0] for path in paths if path.endswith("/__init__.py")}
+
+
+def _is_copy(path: str, name: str, of_host: set[str]) -> bool:
+    """Return True if the plugin's file is in a copy of a host's package that nobody imports: ``third_party/host/``.
+
+    Only a package at the top, or in a folder for packages, takes the place of the host's.
+    """
+    place = f"/{path}".removesuffix(".py").removesuffix("/__init__")
+    above = place.removesuffix(f"/{name.replace('.', '/')}").strip("/")
+    tops = {folder.rpartition("/")[2] for folder in of_host if folder.rpartition("/")[0] in _ROOTS}
+    return name.partition(".")[0] in tops and above not in _ROOTS and not is_test(path)
 
 
 def _without_uninstalled(index: Index) -> None:

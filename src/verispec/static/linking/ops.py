@@ -132,7 +132,7 @@ def collect(index: Index) -> Ops:
                 )
                 schema = Schema(namespace, name, args, "", "", definition.line, "")
                 users = frozenset({namespace}) if namespace else usual
-                ops.by_name[name].append(Op(module.path, schema, (), users))
+                ops.by_name[name].append(Op(module.path, schema, (), users, module.core))
     return ops
 
 

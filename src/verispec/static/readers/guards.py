@@ -70,15 +70,20 @@ def _guards(statements: list[ast.stmt], names: Names) -> Iterator[Guard]:
     blocks = [statements]
     while blocks:
         block = blocks.pop()
+        looked_up: dict[str, str] = {}
         for number, statement in enumerate(block):
             if type(statement) in _SIMPLE:
+                looked_up |= _looked_up(statement)
                 continue
             if isinstance(statement, ast.If):
-                yield from _of_if(statement, block[number + 1 :], names)
+                rest = block[number + 1 :]
+                yield from _of_if(statement, rest, names)
+                if rest and isinstance(statement.body[-1], _LEAVES):
+                    yield from (_lines(rest, "hasattr", (name,)) for name in _lacking(statement.test, looked_up))
                 platform = _PLATFORM.search(dotted(getattr(statement.test, "func", None) or _first(statement.test)))
                 if platform:
                     yield _lines(statement.body, "platform", (platform[1],))
-                yield from (_lines(statement.body, "hasattr", (name,)) for name in _asked(statement.test))
+                yield from (_lines(statement.body, "hasattr", (name,)) for name in _asked(statement.test, looked_up))
                 blocks += [statement.body, statement.orelse]
             elif isinstance(statement, ast.Try):
                 if any(_catches_type_error(handler.type) for handler in statement.handlers):
@@ -105,13 +110,41 @@ def _first(test: ast.expr) -> ast.expr | None:
     return first.func if isinstance(first, ast.Call) else None
 
 
-def _asked(test: ast.expr) -> Iterator[str]:
-    """Yield the names that a condition needs: ``hasattr(module, "name") and ...``."""
+def _looked_up(statement: ast.stmt) -> dict[str, str]:
+    """Return the attribute behind each name that `statement` sets: ``old = getattr(module, "name", None)``."""
+    value = statement.value if isinstance(statement, ast.Assign) else None
+    if not isinstance(statement, ast.Assign) or not isinstance(value, ast.Call):
+        return {}
+    name = value.args[1] if dotted(value.func) == "getattr" and len(value.args) == 3 else None
+    if not isinstance(name, ast.Constant) or not isinstance(name.value, str):
+        return {}
+    return {dotted(target): name.value for target in statement.targets}
+
+
+def _asked(test: ast.expr, looked_up: dict[str, str]) -> Iterator[str]:
+    """Yield the names that a condition needs: ``hasattr(module, "name") and ...``, or a name that was looked up."""
     for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]:
         if isinstance(part, ast.Call) and dotted(part.func) == "hasattr" and len(part.args) == 2:
             name = part.args[1].value if isinstance(part.args[1], ast.Constant) else None
             if isinstance(name, str):
                 yield name
+        elif isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.IsNot) and _is_none(part.comparators[0]):
+            yield from filter(None, [looked_up.get(dotted(part.left))])
+        else:
+            yield from filter(None, [looked_up.get(dotted(part))])
+
+
+def _lacking(test: ast.expr, looked_up: dict[str, str]) -> Iterator[str]:
+    """Yield the names of which one is missing if a condition holds: ``not hasattr(module, "name") or ...``."""
+    for part in test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) else [test]:
+        if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
+            yield from _asked(part.operand, looked_up)
+        elif isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.Is) and _is_none(part.comparators[0]):
+            yield from filter(None, [looked_up.get(dotted(part.left))])
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _of_if(statement: ast.If, rest: list[ast.stmt], names: Names) -> Iterator[Guard]:

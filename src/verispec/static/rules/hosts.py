@@ -9,7 +9,7 @@ from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
 from verispec.static.linking.index import Module
 from verispec.static.linking.launches import Links
-from verispec.static.linking.reach import unreached
+from verispec.static.linking.reach import is_left_to_others, runs_its_own_way, unreached
 from verispec.static.linking.substitutions import PlainCall, Substitution, broken_calls, substitutions
 from verispec.static.linking.versions import is_guarded
 from verispec.static.rules._model import Rule
@@ -43,11 +43,16 @@ def _broken(links: Links, rule: str, found: Substitution) -> Iterator[Finding]:
         )
         # The plugin may run code of its own instead of the caller.
         unused = any(plain.scope == name or plain.scope.startswith(f"{name}.") for name in links.shared(unreached))
+        unused |= is_left_to_others(links, plain, found)
         level = Level.NOTE if caught or optional or unused else Level.ERROR if certain else Level.WARNING
         latent = found.kind == "method" and level is Level.ERROR
+        shown = Level.WARNING if latent else level
+        # Nobody reaches the caller with this class, if the plugin calls the override in a way of its own.
+        if found.kind == "method" and runs_its_own_way(links, plain, found):
+            shown = Level.NOTE
         yield Finding(
             rule,
-            Level.WARNING if latent else level,
+            shown,
             f"a call that fits the {_ORIGINAL[found.kind]} {fault}",
             plain.location,
             found.name,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Final
 
 from verispec.static import rendering
 from verispec.static.facts import CPP, Conversion, CppFunction, SchemaArg
 from verispec.static.finding import Finding, Level, Location, Side, fingerprint
 from verispec.static.linking.binding import bind_call
+from verispec.static.linking.index import absolute
 from verispec.static.linking.launches import Links
 from verispec.static.linking.ops import (
     Op,
@@ -23,6 +25,9 @@ from verispec.static.linking.ops import (
     implements,
 )  # fmt: skip
 from verispec.static.rules._model import Rule
+
+_TRACING: Final = frozenset({b"symbolic_trace", b"replace_pattern"})
+"""Functions of torch.fx that trace a function with placeholders for its arguments."""
 
 
 def _ops(links: Links) -> Ops:
@@ -80,6 +85,8 @@ def _schema_and_each_function(links: Links) -> Iterator[Finding]:
                 continue
             if any(not any(implements(op.schema, function) for _, function in op.functions) for op in ops):
                 continue
+            if any(_is_left_over(path, op) for op in ops):
+                continue
             op, where, function = pairs[0]
             sides = (
                 Side("binding", Location(path, impl.line), f'impl("{impl.name}", {impl.function})'),
@@ -98,6 +105,19 @@ def _schema_and_each_function(links: Links) -> Iterator[Finding]:
             )
 
 
+def _is_left_over(path: str, op: Op) -> bool:
+    """Return True if the C++ file `path` is not built with `op`.
+
+    It defines a function of the op otherwise than the schema, and another file defines that function as the schema has
+    it. One library cannot hold both.
+    """
+    own, others = defaultdict(list), defaultdict(list)
+    for where, function in op.functions:
+        if function.has_body:
+            (own if where == path else others)[function.name].append(implements(op.schema, function))
+    return any(not any(fits) and any(others[name]) for name, fits in own.items())
+
+
 def _call_and_schema(links: Links) -> Iterator[Finding]:
     for call in calls(links.index, links.shared(_ops)):
         results = [(op, bind_call(call.call, as_function(op.schema))) for op in call.ops]
@@ -106,6 +126,11 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
         op, problems = results[0]
         in_cpp = all(op.path.endswith(CPP) for op, _ in results)
         quiet = (in_cpp and built_elsewhere(links.index, call.module, call.call.line)) or _has_stand_in(links, call)
+        level = Level.NOTE if quiet else Level.ERROR
+        # A plugin that puts an op of its own in the host's place may never run the host's callers.
+        latent = level is Level.ERROR and call.module.core and not all(op.core for op in call.ops)
+        # Symbolic tracing records a call and binds nothing; a later pass may turn it into another.
+        latent |= level is Level.ERROR and _is_recorded(links, call)
         for problem in problems:
             sides = (
                 Side("call", call.location, rendering.call(call.call)),
@@ -113,7 +138,7 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
             )
             yield Finding(
                 "SIG302",
-                Level.NOTE if quiet else Level.ERROR,
+                Level.WARNING if latent else level,
                 f"the call does not bind to the op's schema: {problem}",
                 call.location,
                 op.schema.name,
@@ -122,7 +147,18 @@ def _call_and_schema(links: Links) -> Iterator[Finding]:
                 fingerprint("SIG302", op.schema.name, call.scope, str(problem)),
                 call.scope,
                 f"{op.location} {', '.join(problem.names)}",
+                level_if_new=level,
             )
+
+
+def _is_recorded(links: Links, call: TorchOpCall) -> bool:
+    """Return True if a call is in a pattern or its replacement that torch.fx traces symbolically."""
+    if call.call.scope.rpartition(".")[2] not in {"pattern", "replacement"}:
+        return False
+    index = links.index
+    targets = (index.split(absolute(call.module, found.target))[0] for found in call.module.facts.imports)
+    modules = [call.module, *(target for target in targets if target is not None)]
+    return any(not _TRACING.isdisjoint(module.outline.words.split()) for module in modules)
 
 
 def _has_stand_in(links: Links, call: TorchOpCall) -> bool:

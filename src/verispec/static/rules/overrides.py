@@ -124,7 +124,7 @@ def _absent(links: Links) -> Iterator[Finding]:
             continue
         if is_test(replacement.module.path) or "__getattr__" in home.functions or _is_asked_for(replacement, name):
             continue
-        if _is_extended(links, replacement, home):
+        if _is_extended(links, replacement, home) or _is_state(links, replacement, home, name):
             continue
         # A registry imports what its entry names. What is compiled is not in the tree; its name begins with "_".
         if dot and (not replacement.override.via or not home.package or name.startswith("_")):
@@ -137,7 +137,7 @@ def _absent(links: Links) -> Iterator[Finding]:
         what = "registry is given" if raises else "override sets"
         yield Finding(
             "SIG203",
-            Level.ERROR if raises else Level.WARNING,
+            Level.ERROR if raises else Level.NOTE if _is_elsewhere_too(links, replacement) else Level.WARNING,
             f"the {what} {rest}, which {home.name} does not have{'; it raises when it is called' if raises else ''}",
             replacement.location,
             replacement.slot,
@@ -170,6 +170,31 @@ def _is_asked_for(replacement: Replacement, name: str) -> bool:
         guard.kind == "hasattr" and guard.test == (name,) and guard.first <= replacement.override.line <= guard.last
         for guard in replacement.module.facts.guards
     )
+
+
+def _is_elsewhere_too(links: Links, replacement: Replacement) -> bool:
+    """Return True if the same value is installed under the same name where that name is, for another host's sake."""
+    value, last = replacement.override.value, replacement.slot.rpartition(".")[2]
+    for other in links.replacements:
+        if other.module is replacement.module and other.override.value == value and other is not replacement:
+            home, rest = links.index.split(other.slot)
+            if home is not None and rest == last and last in home.bindings:
+                return True
+    return False
+
+
+def _is_state(links: Links, replacement: Replacement, home: Module, name: str) -> bool:
+    """Return True if a name is not meant to replace one: a mark of the plugin's own, or a name that others read.
+
+    A private name gets a value that is not defined anywhere, or, in one tree, a third file has the name too.
+    """
+    if name.startswith("_") and not replacement.override.value:
+        return True
+    word, module = name.encode(), replacement.module
+    if home.core != module.core or name.startswith("_") or replacement.override.via:
+        return False
+    sides = {module.path, home.path, replacement.function_module.path if replacement.function_module else ""}
+    return any(word in other.outline.words.split() for other in links.index.modules.values() if other.path not in sides)
 
 
 def _is_extended(links: Links, replacement: Replacement, home: Module) -> bool:

@@ -17,7 +17,7 @@ from verispec.static.linking.versions import holds, host_version, is_guarded
 from verispec.static.readers.guards import read_guards
 from verispec.static.since import calls, classes, names
 from verispec.static.since.versions import Versions
-from verispec.static.tree import Tree
+from verispec.static.tree import Tree, beside
 
 CHECKS: dict[str, Callable[[Versions], Iterator[Finding]]] = {
     "SIG701": lambda versions: chain(calls.lengths(versions), names.tuples(versions)),
@@ -47,7 +47,8 @@ def outdated_uses(
     if not checks:
         return ()
     with uncollected():
-        versions = Versions(tree, before, host, host_before)
+        hosts = (beside(part, tree) if part is not None else None for part in (host, host_before))
+        versions = Versions(tree, before, *hosts)
         version = host_version(host) if host is not None else None
         # Several definitions of one name may have changed in the same way.
         found = {(f.fingerprint, f.location): f for check in checks for f in check(versions)}
