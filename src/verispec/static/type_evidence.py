@@ -54,7 +54,11 @@ class Definitions:
         self._classes: dict[int, list[ast.ClassDef]] = {}
         self._members: dict[str, set[str]] = {}
         self._methods: dict[str, list[Method]] = {}
+        self._functions: dict[str, list[FunctionNode]] = {}
         self._names: dict[str, bool] = {}
+        self._by_name: dict[str, bool] = {}
+        self._fallbacks: dict[str, bool] = {}
+        self._open: dict[str, bool] = {}
 
     @cached_property
     def _headers(self) -> dict[str, list[tuple[int, set[str]]]]:
@@ -107,46 +111,48 @@ class Definitions:
 
     def functions(self, name: str) -> list[FunctionNode]:
         """Return every function and method `name`."""
-        word = f"def {name}".encode()
-        trees = [_parsed(source) for source in self._sources if word in source]
-        nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
-        return [node for node in nodes if isinstance(node, FUNCTIONS) and node.name == name]
+        if name not in self._functions:
+            word = f"def {name}".encode()
+            trees = [_parsed(source) for source in self._sources if word in source]
+            nodes = (node for tree in trees if tree is not None for node in ast.walk(tree))
+            self._functions[name] = [node for node in nodes if isinstance(node, FUNCTIONS) and node.name == name]
+        return self._functions[name]
 
     def is_fallback(self, name: str) -> bool:
         """Return True if the class `name` is there only where an import fails, in the place of a package's class."""
-        numbers = {number for number, _ in self._headers.get(name, ())}
-        trees = [tree for number in numbers if (tree := _parsed(self._sources[number])) is not None]
-        handlers = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)]
-        inside = sum(isinstance(n, ast.ClassDef) and n.name == name for handler in handlers for n in handler.body)
-        return inside > 0 and inside == len(self._headers[name])
+        if name not in self._fallbacks:
+            places = self._headers.get(name, ())
+            sources = [self._sources[number] for number in {number for number, _ in places}]
+            trees = [_parsed(source) for source in sources if b"except" in source]
+            handlers = (n for tree in trees if tree for n in ast.walk(tree) if isinstance(n, ast.ExceptHandler))
+            inside = sum(isinstance(n, ast.ClassDef) and n.name == name for handler in handlers for n in handler.body)
+            self._fallbacks[name] = inside > 0 and inside == len(places)
+        return self._fallbacks[name]
 
     def is_open(self, module: str) -> bool:
         """Return True if `module` imports all names of a module that the trees do not have."""
-        place = module.replace(".", "/")
-        ends = f"{place}.py", f"{place}/__init__.py"
-        sources = (s for path, s in zip(self._paths, self._sources, strict=True) if f"/{path}".endswith(ends))
-        trees = [tree for source in sources if b"*" in source and (tree := _parsed(source)) is not None]
-        return any(
-            isinstance(node, ast.ImportFrom)
-            and node.names[0].name == "*"
-            and not node.level
-            and (node.module or "").partition(".")[0] not in self.packages
-            for tree in trees
-            for node in ast.walk(tree)
-        )
+        if module not in self._open:
+            place = module.replace(".", "/")
+            ends = f"/{place}.py", f"/{place}/__init__.py"
+            sources = (s for path, s in zip(self._paths, self._sources, strict=True) if f"/{path}".endswith(ends))
+            trees = (_parsed(source) for source in sources if b"*" in source)
+            self._open[module] = any(
+                isinstance(node, ast.ImportFrom)
+                and node.names[0].name == "*"
+                and not node.level
+                and (node.module or "").partition(".")[0] not in self.packages
+                for tree in trees
+                if tree is not None
+                for node in ast.walk(tree)
+            )
+        return self._open[module]
 
     def sets_by_name(self, classes: set[str]) -> bool:
         """Return True if a method of `classes` gives its instance attributes whose names are not in its source."""
-        nodes = (n for name in classes for number, _ in self._headers.get(name, ()) for n in self._nodes(number))
-        return any(
-            isinstance(inner, ast.Call)
-            and dotted(inner.func) == "setattr"
-            and len(inner.args) == 3
-            and not isinstance(inner.args[1], ast.Constant)
-            for node in nodes
-            if node.name in classes
-            for inner in ast.walk(node)
-        )
+        for name in classes - self._by_name.keys():
+            nodes = [n for number, _ in self._headers.get(name, ()) for n in self._nodes(number) if n.name == name]
+            self._by_name[name] = any(map(_sets_by_name, nodes))
+        return any(self._by_name[name] for name in classes)
 
     def has_name(self, name: str) -> bool:
         """Return True if anything defines `name`, or a string holds it, by which it may be set."""
@@ -165,6 +171,16 @@ class Definitions:
             tree = _parsed(self._sources[number])
             self._classes[number] = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)] if tree else []
         return self._classes[number]
+
+
+def _sets_by_name(klass: ast.ClassDef) -> bool:
+    return any(
+        isinstance(node, ast.Call)
+        and dotted(node.func) == "setattr"
+        and len(node.args) == 3
+        and not isinstance(node.args[1], ast.Constant)
+        for node in ast.walk(klass)
+    )
 
 
 def _members(klass: ast.ClassDef) -> Iterator[str]:
