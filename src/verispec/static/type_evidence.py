@@ -119,7 +119,7 @@ class Definitions:
         return self._functions[name]
 
     def is_fallback(self, name: str) -> bool:
-        """Return True if the class `name` is there only where an import fails, in the place of a package's class."""
+        """Return True if the class `name` is there only where an import fails, instead of a package's class."""
         if name not in self._fallbacks:
             places = self._headers.get(name, ())
             sources = [self._sources[number] for number in {number for number, _ in places}]
@@ -237,7 +237,7 @@ class ChangeEvidence:
     def of_override(self, text: str) -> Level | None:
         """Return the level of an override; None if it takes the calls of its base, so that only types differ.
 
-        It is an error if it was there before, and lost a parameter or cannot be called with what the base requires. A
+        It is an error if it was there before, and lost a parameter or does not take the base's required parameters. A
         new class may be called in a way of its own.
         """
         match = _OVERRIDE.match(text)
@@ -415,7 +415,7 @@ def _takes_calls_of(override: FunctionNode, base: FunctionNode) -> bool:
 
 
 def _takes_required_of(override: FunctionNode, base: FunctionNode) -> bool:
-    """Return True if `override` takes a call with no more than what `base` requires."""
+    """Return True if `override` takes a call with the required parameters of `base` alone."""
     places, others = _positional(base), _keyword_only(base)
     arguments: list[ast.expr] = [ast.Constant(None) for _, optional in places if not optional]
     keywords = [ast.keyword(name, ast.Constant(None)) for name, optional in others.items() if not optional]

@@ -1,4 +1,4 @@
-"""--core: a plugin's Python file at the path of a file of its host, and copies of the host that nobody imports."""
+"""--core: a plugin's Python file at the path of a file of its host, and copies of the host that are not imported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_copy_that_nobody_imports_takes_no_place(folder: str) -> None:
 
 
 def test_a_script_at_the_path_of_a_hosts_script() -> None:
-    """What is wrong in the host's setup.py is not the plugin's."""
+    """Faults of the host's setup.py are not the plugin's."""
     wrong = f"{KERNEL.format(more='')}\ndraw[(1,)](1, FLAG=1)\n"
     assert found({"setup.py": ""}, HOST | {"setup.py": wrong}) == ()
     assert len(found({"setup.py": wrong}, HOST | {"setup.py": ""})) == 1

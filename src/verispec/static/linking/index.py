@@ -305,7 +305,7 @@ def _packages(paths: Iterable[str]) -> set[str]:
 
 
 def _is_copy(path: str, name: str, of_host: set[str]) -> bool:
-    """Return True if the plugin's file is in a copy of a host's package that nobody imports: ``third_party/host/``.
+    """Return True if the plugin's file is in a copy of a host's package that is not imported: ``third_party/host/``.
 
     Only a package at the top, or in a folder for packages, takes the place of the host's.
     """

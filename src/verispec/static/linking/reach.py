@@ -53,9 +53,9 @@ def unreached(links: Links) -> frozenset[str]:
 def is_left_to_others(links: Links, plain: PlainCall, found: Substitution) -> bool:
     """Return True if the host's code around a call does not run with the plugin's replacement `found`.
 
-    The call is in a function that the plugin replaces where it is defined. For a method, a class of the host overrides
-    it so that the call does not bind there too, or the call is in a function that only methods call which the plugin's
-    class overrides, such as the body of an op.
+    The call is in a function that the plugin replaces where it is defined. A call of a method may also be one that a
+    class of the host does not take either. It may be in a function, such as the body of an op, that only overridden
+    methods call.
 
     Args:
         links: links of all trees.

@@ -136,8 +136,9 @@ RULES = (
         "A plugin's class overrides a method of a host class with other parameters, and a method that it inherits "
         "calls it on self in a way that only the base's method takes. The call raises TypeError the first time it "
         "runs with the plugin. It is an error if a change brings it (--since, --core-since). Otherwise it is a "
-        "warning, since a plugin may never run the inherited method. A call on another receiver counts, as a warning, "
-        "only if just this family of classes has a method of that name.",
+        "warning, since a plugin may never run the inherited method, and a note if the plugin calls the override in a "
+        "way of its own. A call on another receiver counts, as a warning, only if just this family of classes has a "
+        "method of that name.",
         _overridden,
     ),
     Rule(

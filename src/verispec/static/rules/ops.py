@@ -111,7 +111,8 @@ def _is_left_over(path: str, op: Op) -> bool:
     It defines a function of the op otherwise than the schema, and another file defines that function as the schema has
     it. One library cannot hold both.
     """
-    own, others = defaultdict(list), defaultdict(list)
+    own: dict[str, list[bool]] = defaultdict(list)
+    others: dict[str, list[bool]] = defaultdict(list)
     for where, function in op.functions:
         if function.has_body:
             (own if where == path else others)[function.name].append(implements(op.schema, function))
@@ -270,7 +271,8 @@ RULES = (
         "call and schema disagree",
         Level.ERROR,
         "A Python call of torch.ops does not bind to any schema of that op in the tree, so it raises when reached. "
-        "Callers in rarely built back ends keep the old list when an op gains a parameter.",
+        "Callers in rarely built back ends keep the old list when an op gains a parameter. A host's call of an op that "
+        "a plugin registers anew is a warning unless a change brings it, since the plugin may never run the caller.",
         _call_and_schema,
     ),
     Rule(

@@ -300,8 +300,9 @@ RULES = (
         "by dotted name; when the core moves or renames one, the assignment still succeeds and does nothing, as "
         "happened to plugins of vLLM whenever proposer helpers moved between modules. An entry of a registry whose "
         "module is not in its package counts too. It is an error where the registry imports the module or reads the "
-        "name and catches nothing: vLLM's register_kernels raises then, and no worker starts. Under a hasattr test of "
-        "the same name nothing is reported.",
+        "name and catches nothing: vLLM's register_kernels raises then, and no worker starts. Nothing is reported "
+        "where hasattr or getattr looks for the name first, or for a private name that gets no function or class. It "
+        "is a note if the same value is installed where the name is now, too.",
         _absent,
     ),
     Rule(

@@ -31,7 +31,8 @@ RULES = (
         "override no longer fits its base",
         Level.ERROR,
         "With --types, a method that a change makes inconsistent with the method that it overrides is reported: the "
-        "base gained a parameter and an override did not, or the other way round. Callers know only the base.",
+        "base gained a parameter and an override did not, or the other way round. Callers know only the base. It is a "
+        "warning if the class is new, or if the base gained a parameter that nobody must pass.",
         _from_type_checker,
     ),
     Rule(
