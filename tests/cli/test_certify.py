@@ -9,7 +9,7 @@ import pytest
 
 from verispec import exits
 from verispec.cli import main
-from verispec.cli.certify import statistical_cases
+from verispec.cli.certify import in_suites, statistical_cases
 from verispec.errors import VerispecError
 from verispec.run import runfile
 from verispec.run.plan import Plan
@@ -53,6 +53,34 @@ def test_a_selection_without_a_statistical_test_is_said(tmp_path: Path, capsys: 
     assert "V-CERT-NOTHING --only: no statistical test was decided cause: 3 cases ran" in err
     assert "mode=law" in err
     assert (tmp_path / "certificate.md").exists()
+
+
+def test_a_suite_selects_its_statistical_tests() -> None:
+    patterns = statistical_cases("reference")
+    assert {pattern.partition("/")[0] for pattern in in_suites(patterns, ("e2e", "synthetic"))} == {"e2e", "synthetic"}
+    assert in_suites(patterns, ()) == patterns
+    assert in_suites(patterns, ("/a/folder",)) == [], "which selects all cases of the folder"
+    with pytest.raises(VerispecError, match="no statistical test is in signatures") as caught:
+        in_suites(patterns, ("signatures",))
+    assert caught.value.exit_code == exits.USAGE
+
+
+def test_a_certificate_takes_the_options_of_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[Plan] = []
+
+    def stop_here(plan: Plan, *_: object) -> None:
+        plans.append(plan)
+        raise VerispecError("V-TEST", "stopped")
+
+    monkeypatch.setattr("verispec.cli.certify.execute", stop_here)
+    options = ("--suite", "synthetic", "--timeout", "9", "--start-timeout", "8", "--close-timeout", "7")
+    with pytest.raises(SystemExit):
+        main(["certify", *options, "--out", str(tmp_path)])
+    (plan,) = plans
+    assert (plan.suites, plan.only) == (("synthetic",), ("synthetic/whole_sampler:WS-12",))
+    assert (plan.timeout, plan.start_timeout, plan.close_timeout) == (9.0, 8.0, 7.0)
 
 
 @pytest.mark.parametrize("engine", ["reference", "http://localhost:8000"])

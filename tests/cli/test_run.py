@@ -237,6 +237,33 @@ def test_a_wrong_engine_name_is_usage_and_a_broken_engine_is_not(
         assert "results file" not in err, "none is written"
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--suite", "e2e"), "smoke runs quick cases, and the suite e2e has none"),
+        (("--only", "e2e/greedy"), "smoke runs quick cases, and the suite e2e has none"),
+        (("--only", "sampler/whole_sampler:ANY-10"), "smoke has no quick case that these patterns select"),
+        (("--only", "sampler/whole_smpler:ANY-10"), "selects none of"),
+    ],
+)
+def test_a_selection_without_quick_cases_is_said(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    """It was a report without a row, and the words "no unexpected failure in 0 cases"."""
+    code, out, err = in_process(capsys, "smoke", *words)
+    assert (code, out) == (exits.USAGE, "")
+    assert said in err
+
+
+def test_smoke_of_one_op(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = tmp_path / "run.jsonl"
+    code, _, _ = in_process(capsys, "smoke", "--only", "sampler/flatten_sampled", "--out", str(out))
+    assert code == exits.GOOD
+    clauses = [record.case.clause for record in runfile.read(out).records]
+    assert {record.case.subject for record in runfile.read(out).records} == {"flatten_sampled"}
+    assert 5 < len(clauses) == len(set(clauses)), "the first case of each clause"
+
+
 def test_a_server_that_is_not_there_is_noticed_before_the_suites_are_collected(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -30,6 +30,10 @@ from verispec.whole_file import PatientWriter, require_place
 EngineOption = Annotated[
     str | None, typer.Option("--engine", help="Engine to test (default: reference); see 'verispec engines'.")
 ]
+OnlyOption = Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")]
+SuiteOption = Annotated[
+    list[str] | None, typer.Option(help="Suite to run, or the path of a folder with one (default: all).")
+]
 SeedOption = Annotated[int | None, typer.Option(help="Seed of all random samples (default: a new one each day).")]
 DeviceOption = Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")]
 TimeoutOption = Annotated[float | None, typer.Option(min=0.1, help="Seconds per case (default: 120, on CUDA 300).")]

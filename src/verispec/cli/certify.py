@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from verispec import exits
+from verispec.cli import _testing as t
 from verispec.engines.registry import is_address
 from verispec.errors import VerispecError
 from verispec.report.certificate import Certificate
 from verispec.run import runfile
-from verispec.run.plan import BUDGET, SEED, Plan, require_budget
+from verispec.run.plan import BUDGET, CLOSE_TIMEOUT, SEED, START_TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.progress import watcher
 from verispec.run.resume import restored_plan
 from verispec.run.session import Files, Options, execute
@@ -33,10 +34,14 @@ SERVED = "e2e/served_"
 def certify(
     engine: Annotated[str, typer.Option("--engine", help="The engine to test; see 'verispec engines'.")] = "reference",
     budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
-    only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
+    only: t.OnlyOption = None,
+    suite: t.SuiteOption = None,
     processes: Annotated[int, typer.Option("-n", min=1, help="Processes that test at the same time.")] = 1,
     seed: Annotated[int, typer.Option(help="Seed of all random samples.")] = SEED,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per case.")] = TIMEOUT,
+    start_timeout: t.StartOption = START_TIMEOUT,
+    close_timeout: t.CloseOption = CLOSE_TIMEOUT,
     transplant: Annotated[
         list[str] | None,
         typer.Option(help="Op of vLLM whose kernel is replaced by the reference's; may be repeated."),
@@ -64,9 +69,11 @@ def certify(
         verispec certify --engine vllm --transplant expand_batch_to_tokens --out repaired
     """
     require_budget(budget)
-    chosen = tuple(only or statistical_cases(engine))
-    given: dict[str, Any] = {"engine": engine, "device": device, "only": chosen, "seed": seed, "budget": budget}
-    given |= {"processes": processes, "timeout": TIMEOUT, "transplanted": _transplanted(engine, transplant or [])}
+    suites = tuple(map(named_suite, suite or ()))
+    chosen = tuple(only or in_suites(statistical_cases(engine), suites))
+    given: dict[str, Any] = {"engine": engine, "device": device, "only": chosen, "suites": suites, "seed": seed}
+    given |= {"budget": budget, "start_timeout": start_timeout, "close_timeout": close_timeout}
+    given |= {"processes": processes, "timeout": timeout, "transplanted": _transplanted(engine, transplant or [])}
     results = out / "results.jsonl"
     earlier = results if resume and results.exists() else None
     plan = restored_plan(given, runfile.read(earlier).header, earlier) if earlier else Plan(**given)
@@ -118,6 +125,26 @@ def _transplanted(engine: str, ops: list[str]) -> tuple[str, ...]:
             hint=f"engines whose kernels can be: {', '.join(EXCHANGEABLE)}",
         )
     return tuple(require_kernels(ops, exchangeable())) if ops else ()
+
+
+def in_suites(patterns: list[str], suites: tuple[str, ...]) -> list[str]:
+    """Return the patterns of the cases of `suites`; none, which selects all cases, for a suite of the user's own.
+
+    Raises:
+        VerispecError: V-CERT-NOTHING, these suites have no statistical test.
+    """
+    if any(Path(suite).is_absolute() for suite in suites):
+        return []
+    found = [pattern for pattern in patterns if not suites or pattern.partition("/")[0] in suites]
+    if not found:
+        having = ", ".join(sorted({pattern.partition("/")[0] for pattern in patterns}))
+        raise VerispecError(
+            "V-CERT-NOTHING",
+            f"no statistical test is in {' and '.join(suites)}",
+            where="--suite",
+            hint=f"suites with statistical tests are {having}",
+        )
+    return found
 
 
 def statistical_cases(engine: str) -> list[str]:

@@ -16,11 +16,12 @@ import typer
 
 from verispec import exits
 from verispec.cases import CaseId
+from verispec.cli import _testing as t
 from verispec.errors import VerispecError
 from verispec.report.case import case_lines
 from verispec.report.causes import rule_of
 from verispec.run import captured_call
-from verispec.run.plan import BUDGET, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
+from verispec.run.plan import BUDGET, CLOSE_TIMEOUT, SEED, START_TIMEOUT, TIMEOUT, Plan, named_suite, require_budget
 from verispec.run.progress import watcher
 from verispec.run.record import FAILING, SAVED, Record
 from verispec.run.session import judge_one
@@ -47,6 +48,8 @@ def repro(
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: the engine's own choice).")] = None,
     budget: Annotated[str, typer.Option(help="Sample sizes: quick, standard or nightly.")] = BUDGET,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds the case may take.")] = TIMEOUT,
+    start_timeout: t.StartOption = START_TIMEOUT,
+    close_timeout: t.CloseOption = CLOSE_TIMEOUT,
     suite: Annotated[
         list[str] | None, typer.Option(help="Suite of the case, or the path of a folder with one (default: all).")
     ] = None,
@@ -98,6 +101,8 @@ def repro(
             suites=tuple(map(named_suite, suite or own)),
             seed=seed if seed is not None else saved.seed if saved else SEED,
             timeout=timeout,
+            start_timeout=start_timeout,
+            close_timeout=close_timeout,
             budget=budget,
             detail=True,
             save=values if full else save,

@@ -34,10 +34,8 @@ app = typer.Typer(add_completion=False)
 def run(
     context: typer.Context,
     engine: t.EngineOption = None,
-    only: Annotated[list[str] | None, typer.Option(help="Case id, its beginning, or a pattern with *.")] = None,
-    suite: Annotated[
-        list[str] | None, typer.Option(help="Suite to run, or the path of a folder with one (default: all).")
-    ] = None,
+    only: t.OnlyOption = None,
+    suite: t.SuiteOption = None,
     last_failed: Annotated[
         bool, typer.Option("--last-failed", help="Run the failing cases of the engine's last run.")
     ] = False,

@@ -10,7 +10,7 @@ import typer
 from verispec import expectations
 from verispec.cli import _testing as t
 from verispec.run.coverage import CLAIMED, parse_floor
-from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, seed_of_today
+from verispec.run.plan import CLOSE_TIMEOUT, START_TIMEOUT, Plan, named_suite, seed_of_today
 from verispec.run.session import Brakes, Files, Options
 
 TIMEOUT = 60.0
@@ -27,6 +27,8 @@ app = typer.Typer(add_completion=False)
 @app.command()
 def smoke(
     engine: t.EngineOption = None,
+    only: t.OnlyOption = None,
+    suite: t.SuiteOption = None,
     processes: Annotated[
         int,
         typer.Option("-n", min=1, help="Worker processes (default: 2, as far as there are cores).", show_default=False),
@@ -56,8 +58,11 @@ def smoke(
     Examples:
 
         verispec smoke --engine my_engine:Engine
+
+        verispec smoke --engine my_engine:Engine --only sampler/rejection_random_sample
     """
     given = {"engine": engine, "device": device, "seed": seed, "processes": processes, "timeout": timeout}
+    given |= {"only": tuple(only or ()), "suites": tuple(map(named_suite, suite or ()))}
     given = {
         "engine": "reference",
         "seed": seed_of_today(),

@@ -140,8 +140,19 @@ class Plan:
 
 
 def require_agreement(plan: Plan) -> None:
-    """Raise VerispecError V-RUN-SELECT if a pattern names another suite than those of the plan: no case has both."""
+    """Raise VerispecError V-RUN-SELECT if no case has the suite that a pattern names, and is what the plan asks for.
+
+    A plan may select other suites, or quick cases, of which the suite that generates text has none.
+    """
     names = [Path(suite).name for suite in plan.suites]
+    slow = [*plan.only, *(f"{name}/" for name in names)]
+    if plan.smoke and any(pattern.partition("/")[0] == WITHOUT_QUICK_CASES for pattern in slow):
+        raise VerispecError(
+            "V-RUN-SELECT",
+            f"smoke runs quick cases, and the suite {WITHOUT_QUICK_CASES} has none: each of its cases generates text",
+            where="--only" if plan.only else "--suite",
+            hint="use verispec run with the same options",
+        )
     for pattern in plan.only:
         suite, slash, _ = pattern.partition("/")
         if names and slash and not set("*?[") & set(suite) and suite not in names:

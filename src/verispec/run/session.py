@@ -293,6 +293,13 @@ def require_selection(plan: Plan, cases: Collected) -> None:
                 if near
                 else "list them with: verispec run --collect",
             )
+    if plan.smoke and plan.only and not cases.selected:
+        raise VerispecError(
+            "V-RUN-SELECT",
+            "smoke has no quick case that these patterns select",
+            where="--only",
+            hint="use verispec run with the same options",
+        )
 
 
 @contextmanager
