@@ -5,14 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator, Sequence
 
 COLUMNS = 80
 """Columns of a line where no terminal has another width: every log viewer shows them without scrolling."""
 
 
-def columns() -> int:
-    """Return the width of the terminal; `COLUMNS` if stdout is a file or a pipe."""
-    return shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else COLUMNS
+LEAST = 24
+"""Columns that the last cell of a row needs to be read: one word per line is no text."""
+
+
+def columns(otherwise: int = COLUMNS) -> int:
+    """Return the width of the terminal; `otherwise` if stdout is a file or a pipe."""
+    return shutil.get_terminal_size((COLUMNS, 24)).columns if sys.stdout.isatty() else otherwise
 
 
 def printable(text: str) -> str:
@@ -46,3 +51,27 @@ def wrapped(text: str, width: int, *, first: int = 0, rest: int = 2) -> list[str
         else:
             joined.append(line)
     return joined
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield rows in columns, the last of which is wrapped; where that leaves it no room, a block of lines per row.
+
+    Args:
+        head: name of each column.
+        rows: cells; the first of a row names it.
+        width: maximum number of columns of a line; a longer word stays whole.
+    """
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    before = sum(widths[:-1]) + 2 * len(widths[:-1])
+    if width - before >= min(LEAST, widths[-1]):
+        for row in (head, *cells):
+            start = "".join(f"{cell:<{wide}}  " for cell, wide in zip(row[:-1], widths[:-1], strict=True))
+            last = wrapped(row[-1], width - before, rest=0) or [""]
+            yield (start + last[0]).rstrip()
+            yield from (" " * before + line for line in last[1:])
+        return
+    for name, *others in cells:
+        yield name
+        said = ", ".join(f"{title}: {cell}" for title, cell in zip(head[1:], others, strict=True) if cell)
+        yield from wrapped(said, width, first=2)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from verispec import exits
-from verispec.doctor import State, checks
+from verispec.doctor import Check, State, checks
+from verispec.terminal import columns, table
 
 app = typer.Typer(add_completion=False)
 _STYLE = {State.OK: "green", State.MISSING: "yellow", State.BROKEN: "bold red"}
@@ -35,11 +36,21 @@ def doctor(
     if as_json:
         print(json.dumps({"checks": [check.to_json() for check in found]}, indent=2))
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("what", "state", "found", "used for"):
-            table.add_column(column, overflow="fold")
-        for check in found:
-            about = check.found if check.state is State.OK else f"{check.found}; {check.advice}"
-            table.add_row(Text(check.name), Text(check.state, _STYLE[check.state]), Text(about), check.used_for)
-        Console().print(table)
+        rows = [[check.name, check.state, _found(check)] for check in found]
+        for line in table(["what", "state", "found"], rows, columns()):
+            Console().print(_coloured(line), soft_wrap=True)
     raise typer.Exit(exits.BAD if any(check.state is State.BROKEN for check in found) else exits.GOOD)
+
+
+def _found(check: Check) -> str:
+    """Return what was found, how to get the rest, and the use of both."""
+    found = check.found if check.state is State.OK else f"{check.found}; {check.advice}"
+    return f"{found} (for: {check.used_for})"
+
+
+def _coloured(line: str) -> Text:
+    """Return a line of the table with the colour of its state."""
+    text = Text(line)
+    if found := re.match(rf"(?:\S.*?  |  state: )({'|'.join(State)})\b", line):
+        text.stylize(_STYLE[State(found[1])], *found.span(1))
+    return text

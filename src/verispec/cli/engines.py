@@ -20,7 +20,7 @@ from verispec.run.coverage import parse_floor
 from verispec.run.plan import Plan
 from verispec.run.progress import watcher
 from verispec.run.session import Options, execute
-from verispec.terminal import printable
+from verispec.terminal import columns, printable, table
 
 app = typer.Typer(add_completion=False)
 
@@ -98,13 +98,13 @@ def _row(name: str) -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    width = max(len(row["name"]) for row in [*rows, {"name": "module:attr[@SOURCE]"}])
-    lines = [f"{'engine':<{width}}  {'here':<24}  what it is"]
-    for row in rows:
-        here = f"no, {' and '.join(row['missing'])} missing" if row["missing"] else "yes"
-        lines.append(f"{row['name']:<{width}}  {here:<24}  {row['summary']}")
-    lines.append(f"{'module:attr[@SOURCE]':<{width}}  {'':<24}  anything importable that answers the engine protocol")
-    return lines
+    cells = [[row["name"], "no" if row["missing"] else "yes", row["summary"] + _needs(row["missing"])] for row in rows]
+    cells.append(["module:attr[@SOURCE]", "", "anything importable that answers the engine protocol"])
+    return list(table(["engine", "here", "what it is"], cells, columns()))
+
+
+def _needs(missing: list[str]) -> str:
+    return f"; needs {' and '.join(missing)}" if missing else ""
 
 
 def _description(about: Mapping[str, Any]) -> list[str]:

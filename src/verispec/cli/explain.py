@@ -9,6 +9,7 @@ import typer
 
 from verispec.report.explanation import as_text
 from verispec.report.explanation import explain as explanation
+from verispec.terminal import columns
 
 app = typer.Typer(add_completion=False)
 
@@ -32,4 +33,4 @@ def explain(
         verispec explain rules
     """
     told = explanation(name)
-    print(json.dumps(told, indent=2) if as_json else "\n".join(as_text(told)))
+    print(json.dumps(told, indent=2) if as_json else "\n".join(as_text(told, columns())))

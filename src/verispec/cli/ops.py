@@ -14,8 +14,12 @@ from verispec.errors import VerispecError
 from verispec.reference import contracts
 from verispec.report.inventory import OpRow, rows
 from verispec.run.plan import suite_folder
+from verispec.terminal import columns, table
 
 app = typer.Typer(add_completion=False)
+
+WHOLE = 1 << 16
+"""Columns of a file or a pipe: other programs read an op per line."""
 
 
 @app.command()
@@ -43,12 +47,12 @@ def ops(
     folders = tuple(map(suite_folder, suite or ()))
     for folder in folders:
         register_ops(folder)
-    table = rows(folders)
+    found = rows(folders)
     if as_json:
-        print(json.dumps({"ops": [row.to_json() for row in table]}, indent=2))
+        print(json.dumps({"ops": [row.to_json() for row in found]}, indent=2))
     else:
-        print("\n".join(lines(table)))
-    incomplete = [row for row in table if row.missing]
+        print("\n".join(lines(found)))
+    incomplete = [row for row in found if row.missing]
     if check and not as_json:
         print("\n".join(["", *(missing_line(row) for row in incomplete)]) if incomplete else "\nnothing is missing")
     if check and incomplete:
@@ -92,19 +96,16 @@ def missing_line(row: OpRow) -> str:
     return f"{row.op} lacks {'; '.join(where[part] for part in row.missing)}"
 
 
-def lines(table: list[OpRow]) -> list[str]:
+def lines(rows: list[OpRow]) -> list[str]:
     """Return the table as plain lines; a dash marks a missing part."""
-    width = max(len(row.op) for row in table)
-    head = f"{'op'.ljust(width)}  family         clauses  oracle  C++  Triton  tests  without a test"
-    return [head, *(_line(row, width) for row in table)]
+    head = ["op", "family", "clauses", "oracle", "C++", "Triton", "tests", "without a test"]
+    return list(table(head, [_cells(row) for row in rows], columns(WHOLE)))
 
 
-def _line(row: OpRow, width: int) -> str:
+def _cells(row: OpRow) -> list[str]:
     there = {True: "yes", False: "-"}
     untested = f"{len(row.untested)}: {', '.join(row.untested)}" if 0 < len(row.untested) < row.clauses else ""
     if len(row.untested) == row.clauses:
         untested = "all"
-    return (
-        f"{row.op.ljust(width)}  {row.family:<13}  {row.clauses:>7}  {there[row.oracle]:<6}  {there[row.cpu]:<3}  "
-        f"{there[row.triton]:<6}  {row.tests:>5}  {untested}"
-    ).rstrip()
+    kernels = (there[part] for part in (row.oracle, row.cpu, row.triton))
+    return [row.op, row.family, str(row.clauses), *kernels, str(row.tests), untested]

@@ -19,7 +19,7 @@ from verispec.reference import contracts
 from verispec.reference.contracts import REQUIRED, Contract, Scalar, Symbol, Tensor
 from verispec.report import inventory
 from verispec.report.order import COMPOSED
-from verispec.terminal import COLUMNS, wrapped
+from verispec.terminal import COLUMNS, table, wrapped
 
 OPTIONAL = (
     "trace(batch) -> Trace: report the random samples; WS-9 then checks every token exactly",
@@ -217,33 +217,33 @@ def implementations(contract: Contract) -> list[str]:
     return [path for there, path in places if there]
 
 
-def as_text(told: dict[str, Any]) -> Iterator[str]:
-    """Yield the explanation as text for people."""
+def as_text(told: dict[str, Any], width: int = COLUMNS) -> Iterator[str]:
+    """Yield the explanation as text for people, in lines of `width` columns; code and names keep their lines."""
     if told["kind"] == "rule":
         yield f"{told['name']}  {told['title']} ({told['level']})"
         yield ""
-        yield from wrapped(told["why"], COLUMNS, rest=0)
+        yield from wrapped(told["why"], width, rest=0)
         yield ""
         yield from textwrap.indent(told["example"], "    ").splitlines()
         yield ""
-        yield from wrapped(f"fix: {told['fix']}", COLUMNS)
+        yield from wrapped(f"fix: {told['fix']}", width)
         yield f"not a fault? # verispec: ignore[{told['name']}] reason"
     elif told["kind"] == "rules":
-        width = max(len(rule["title"]) for rule in told["rules"])
-        for rule in told["rules"]:
-            yield f"{rule['name']}  {rule['title'].ljust(width)}  {rule['level']}"
+        rules = [[rule["name"], rule["title"], rule["level"]] for rule in told["rules"]]
+        yield from table(["rule", "title", "level"], rules, width)
         yield ""
         yield "verispec explain NAME says why a rule exists"
     elif told["kind"] == PARAMETERS:
         yield "parameters of case ids"
         for parameter in told["parameters"]:
-            yield from wrapped(f"{parameter['name']}: {parameter['text']}", COLUMNS, first=2, rest=6)
+            yield from wrapped(f"{parameter['name']}: {parameter['text']}", width, first=2, rest=6)
             for value, text in parameter["values"].items():
-                yield from wrapped(f"{value}: {text}", COLUMNS, first=6, rest=10)
+                yield from wrapped(f"{value}: {text}", width, first=6, rest=10)
     elif told["kind"] == "case":
         yield told["name"]
         meanings = told["meanings"]
         yield from _listed(
+            width,
             "parameters",
             [
                 f"{name} = {value}" + f"  {meanings.get(name, '')}".rstrip()
@@ -251,57 +251,57 @@ def as_text(told: dict[str, Any]) -> Iterator[str]:
             ],
         )
         yield ""
-        yield from as_text(told["clause"])
+        yield from as_text(told["clause"], width)
         yield ""
         yield f"run it alone: {told['repro']}"
     elif told["kind"] == "clause":
-        yield from _clause_lines(told)
+        yield from _clause_lines(told, width)
         if told["unreachable"]:
-            yield from wrapped(f"never reached: {told['unreachable']}", COLUMNS, first=2, rest=4)
+            yield from wrapped(f"never reached: {told['unreachable']}", width, first=2, rest=4)
         if told["rare"]:
-            yield from wrapped(f"rarely reached: {told['rare']}", COLUMNS, first=2, rest=4)
+            yield from wrapped(f"rarely reached: {told['rare']}", width, first=2, rest=4)
         if told["harmless"]:
-            yield from wrapped(f"reached without harm: {told['harmless']}", COLUMNS, first=2, rest=4)
+            yield from wrapped(f"reached without harm: {told['harmless']}", width, first=2, rest=4)
         yield f"  op: {told['op']}"
-        yield from _listed("tested by", told["tests"])
-        yield from _listed("implemented in", told["implementations"])
+        yield from _listed(width, "tested by", told["tests"])
+        yield from _listed(width, "implemented in", told["implementations"])
     else:
         yield f"{told['name']}  ({told['family']})"
-        yield from wrapped(told["summary"], COLUMNS, rest=0)
-        yield from _listed("axes", [f"{axis}: {text}" for axis, text in told["axes"].items()])
-        yield from _listed("parameters", [_parameter_line(p) for p in told["parameters"]])
+        yield from wrapped(told["summary"], width, rest=0)
+        yield from _listed(width, "axes", [f"{axis}: {text}" for axis, text in told["axes"].items()])
+        yield from _listed(width, "parameters", [_parameter_line(p) for p in told["parameters"]])
         if told["inputs"]:
-            yield from _input_lines(told["inputs"])
+            yield from _input_lines(told["inputs"], width)
         if told["law"]:
-            yield from _listed("law", [told["law"]])
+            yield from _listed(width, "law", [told["law"]])
         yield "clauses"
         for clause in told["clauses"]:
-            yield from _clause_lines(clause, indent=2)
-        yield from _listed("implemented in", told["implementations"])
-        yield from _listed("called by", [f"{s['engine']} as {s['name']}{_versions(s)}" for s in told["symbols"]])
+            yield from _clause_lines(clause, width, indent=2)
+        yield from _listed(width, "implemented in", told["implementations"])
+        yield from _listed(width, "called by", [f"{s['engine']} as {s['name']}{_versions(s)}" for s in told["symbols"]])
 
 
-def _clause_lines(clause: dict[str, Any], indent: int = 0) -> Iterator[str]:
+def _clause_lines(clause: dict[str, Any], width: int, indent: int = 0) -> Iterator[str]:
     rest = indent + len(clause["name"]) + 2
-    yield from wrapped(f"{clause['name']}  {clause['text']}", COLUMNS, first=indent, rest=rest)
-    yield from wrapped(f"source: {clause['source']}", COLUMNS, first=rest, rest=rest)
+    yield from wrapped(f"{clause['name']}  {clause['text']}", width, first=indent, rest=rest)
+    yield from wrapped(f"source: {clause['source']}", width, first=rest, rest=rest)
 
 
-def _listed(title: str, items: Sequence[str]) -> Iterator[str]:
+def _listed(width: int, title: str, items: Sequence[str]) -> Iterator[str]:
     if items:
         yield title
         for item in items:
-            yield from wrapped(item, COLUMNS, first=2, rest=6)
+            yield from wrapped(item, width, first=2, rest=6)
 
 
-def _input_lines(inputs: list[dict[str, str]]) -> Iterator[str]:
+def _input_lines(inputs: list[dict[str, str]], width: int) -> Iterator[str]:
     """Yield how a sampler is called, and every field of its batch."""
     yield "called as sampler(batch) -> list[list[int]]"
     yield "batch is a verispec.engines.SamplerBatch with the fields"
     for field in inputs:
         yield f"  {field['name']}: {field['type']}"
-        yield from wrapped(field["doc"], COLUMNS, first=6, rest=6)
-    yield from _listed("optional methods", OPTIONAL)
+        yield from wrapped(field["doc"], width, first=6, rest=6)
+    yield from _listed(width, "optional methods", OPTIONAL)
 
 
 def _parameter_line(parameter: dict[str, Any]) -> str:
