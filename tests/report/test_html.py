@@ -106,8 +106,9 @@ def test_what_an_engine_writes_is_text(page: str) -> None:
     assert Page(page).scripts == ["application/json", "None"]
     assert "<script>alert" not in page
     data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert [case[2] for case in data["cases"]] == ["pass", "fail", "rejected"]
-    assert data["cases"][1][4] == HOSTILE
+    assert [data["texts"][case[2]] for case in data["cases"]] == ["pass", "fail", "rejected"]
+    assert data["texts"][data["cases"][1][3]] == HOSTILE
+    assert len(data["texts"]) == len(set(data["texts"])), "a text is there twice"
 
 
 def test_what_decides_is_readable_without_scripts(page: str) -> None:
@@ -116,6 +117,26 @@ def test_what_decides_is_readable_without_scripts(page: str) -> None:
                    "1 not tested", "verispec repro sampler/expand_batch_to_tokens:EXP-2:b=1 --engine m:E",
                    "bad"):  # fmt: skip
         assert wanted in text
+
+
+def test_of_several_runs_the_comparison_comes_first() -> None:
+    """The causes of 22 runs were 140,000 pixels high, and the table that compares the runs came after them."""
+    runs = [summarise(Run(HEADER, RECORDS, {"complete": True}))] * 4
+    page = as_html(runs)
+    assert page.index('id="matrix"') < page.index('id="causes"')
+    assert page.index('href="#matrix"') < page.index('href="#causes"')
+    assert page.count('<details class="run"><summary>') == 6 * len(runs), "each run of each section is one line"
+    assert '<td class="count" data-label="failing cases">1</td>' in page
+    assert '<details class="run" open>' in as_html(runs[:2]), "two runs fit on a page"
+    assert '<details class="run"' not in as_html(runs[:1])
+
+
+def test_the_index_of_a_site_leaves_details_to_the_pages_of_the_runs() -> None:
+    runs = [summarise(Run(HEADER, RECORDS, {"complete": True}))] * 2
+    parsed = Page(as_html(runs, pages=["a.html", "b.html"]))
+    assert {"a.html", "b.html", "a.html#cause-1-1", "b.html#cause-1-1"} <= set(parsed.links)
+    assert not {"statistics", "untested", "cause-1-1"} & set(parsed.ids)
+    assert {link[1:] for link in parsed.links if link.startswith("#")} <= set(parsed.ids)
 
 
 def test_several_runs_are_columns() -> None:

@@ -67,28 +67,41 @@ def _start_with(verdict: RunSummary) -> str:
 
 
 def brief_line(cause: Cause, header: Mapping[str, Any]) -> str:
-    """Return an error as one line: severity, trigger, effect or fault, clause, place, and evidence end to end.
+    """Return an error as one line, with the fields of `brief_fields`.
 
     Args:
         cause: the error.
         header: header of its run.
     """
-    seen = f"Effect: {effect(cause)}."
+    return " ".join(f"{name}: {text}." for name, text in brief_fields(cause, header))
+
+
+def brief_fields(cause: Cause, header: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the named facts of an error: severity, trigger, effect or fault, clause, place, evidence end to end.
+
+    Args:
+        cause: the error.
+        header: header of its run.
+    """
+    seen = [("Effect", effect(cause))]
     clause = clause_of(cause.clause)
     if cause.named:
-        own = f"Effect: {clause.effect}. " if clause and clause.effect else ""
+        own = [("Effect", clause.effect)] if clause and clause.effect else []
         name = "As if" if f"{AS_IF}{cause.named}" in cause.message else "Fault"
-        seen = f"{own}{name}: {cause.named}. Seen: {cause.message.removeprefix(f'{cause.named}: ')}."
+        seen = [*own, (name, cause.named), ("Seen", cause.message.removeprefix(f"{cause.named}: "))]
     ops = cause.subjects[0] if len(cause.subjects) == 1 else f"{len(cause.subjects)} ops"
-    made = f" Such calls are made at {cause.origin}." if cause.origin else ""
+    made = f". Such calls are made at {cause.origin}" if cause.origin else ""
     code = f" ({cause.code})" if cause.code else ""
     place = cause.kernel or cause.caller
     at = f", in the function at {place}{code}" if place else ""
-    trigger = "Trigger" if cause.is_trigger else "First seen with"
-    return (
-        f"Severity: {cause.severity}. {trigger}: {cause.reach}.{made} {seen} Clause: {cause.clause} of {ops}{at}. "
-        f"End to end: {end_to_end(cause, header)}. Upstream: {upstream(cause, header)}."
-    )
+    return [
+        ("Severity", cause.severity),
+        ("Trigger" if cause.is_trigger else "First seen with", f"{cause.reach}{made}"),
+        *seen,
+        ("Clause", f"{cause.clause} of {ops}{at}"),
+        ("End to end", end_to_end(cause, header)),
+        ("Upstream", upstream(cause, header)),
+    ]
 
 
 def end_to_end(cause: Cause, header: Mapping[str, Any]) -> str:

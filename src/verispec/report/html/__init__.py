@@ -1,8 +1,8 @@
 """Render runs as one self-contained HTML page: no network, no framework, readable without scripts.
 
-`view` arranges what the page shows, ``page.html.j2`` lays it out, ``style.css`` and ``explore.js`` are inlined.
-Causes, the matrix and everything else that decides are plain HTML. Only the list of all cases is drawn by script,
-from data inside the page, a hundred rows at a time: 10,000 cases open at once.
+`view` arranges what the page shows. ``page.html.j2`` and the parts beside it lay it out; ``style.css`` and
+``explore.js`` are inlined. Causes, the matrix and everything else that decides are plain HTML. Only the list of all
+cases is drawn by script, from data inside the page, a hundred rows at a time: 10,000 cases open at once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def as_html(
         page=page,
         style=Markup(_asset("style.css")),
         script=Markup(_asset("explore.js")),
-        data=Markup(_inline_json({"runs": [run["title"] for run in page["runs"]], "cases": page["cases"]})),
+        data=Markup(_inline_json(page["data"])),
         live=live,
         home=home,
         pages=list(pages),

@@ -2,7 +2,7 @@
 (() => {
   const STEP = 100;
   const CLASS = { pass: "pass", fail: "fail", crash: "fail", timeout: "fail", xpass: "fail", xfail: "known" };
-  const { runs, cases } = JSON.parse(document.getElementById("data").textContent);
+  const { runs, texts, cases } = JSON.parse(document.getElementById("data").textContent);  // texts by number
   const byId = (id) => document.getElementById(id);
   const rows = byId("rows"), more = byId("more"), shown = byId("shown");
   const text = byId("text"), outcome = byId("outcome"), run = byId("run");
@@ -20,14 +20,17 @@
     select.append(option);
   });
 
+  const thousands = (count) => count.toLocaleString("en");
+  const lower = texts.map((text) => text.toLowerCase());
   const counts = new Map();
   cases.forEach((row) => counts.set(row[2], (counts.get(row[2]) || 0) + 1));
-  options(outcome, [...counts].sort().map(([name, count]) => [name, `${name} (${count})`]));
+  options(outcome, [...counts].map(([number, count]) => [texts[number], `${texts[number]} (${thousands(count)})`]).sort());
   if (run) options(run, runs.map((name, number) => [String(number), name]));
 
   const drawMore = () => {
     const fragment = document.createDocumentFragment();
-    for (const [number, id, result, seconds, message, reach] of matching.slice(drawn, drawn + STEP)) {
+    for (const [number, ...rest] of matching.slice(drawn, drawn + STEP)) {
+      const [id, result, message, reach] = rest.slice(0, 4).map((place) => texts[place]), seconds = rest[4];
       const row = element("tr"), state = element("td"), about = element("td");
       state.append(element("span", result, `state ${CLASS[result] || "open"}`));
       about.append(element("code", id));
@@ -40,14 +43,16 @@
     rows.append(fragment);
     drawn = Math.min(drawn + STEP, matching.length);
     more.hidden = drawn === matching.length;
-    shown.textContent = `${drawn} of ${matching.length} cases`;
+    shown.textContent = `${thousands(drawn)} of ${thousands(matching.length)} cases`;
   };
 
   const filter = () => {
     const words = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const wanted = texts.indexOf(outcome.value);
+    const found = words.map((word) => lower.map((text) => text.includes(word)));  // once per text, not per case
     matching = cases.filter((row) =>
-      (!outcome.value || row[2] === outcome.value) && (!run || !run.value || row[0] === Number(run.value)) &&
-      words.every((word) => row[1].toLowerCase().includes(word) || row[4].toLowerCase().includes(word)));
+      (!outcome.value || row[2] === wanted) && (!run || !run.value || row[0] === Number(run.value)) &&
+      found.every((contains) => contains[row[1]] || contains[row[3]]));
     rows.replaceChildren();
     drawn = 0;
     drawMore();
@@ -66,6 +71,16 @@
     button.setAttribute("aria-expanded", String(open));
     button.closest("tbody").querySelectorAll(".clause").forEach((row) => { row.hidden = !open; });
   }));
+
+  const reveal = () => {  // a link into a closed part opens it
+    const target = byId(decodeURIComponent(location.hash.slice(1)));
+    let part = target && target.closest("details:not([open])");
+    if (!part) return;
+    for (; part; part = part.parentElement.closest("details:not([open])")) part.open = true;
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", reveal);
+  reveal();
 
   document.querySelectorAll("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
     try {

@@ -8,7 +8,7 @@ from typing import Any
 
 from verispec import exits
 from verispec.cases.glosses import GLOSSES
-from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_line, ids_line, introduction, met, packaging
+from verispec.report.brief import CONTRACTS, INSTALL, TITLE, brief_fields, ids_line, introduction, met, packaging
 from verispec.report.case import detail_lines
 from verispec.report.cause import Cause
 from verispec.report.certificate import EVIDENCE, message_of
@@ -44,6 +44,8 @@ EXAMPLES = 5
 """Wrong elements that a cause shows; `verispec repro` shows all."""
 SHORT = 80
 """Characters of a detail that is shown without a click."""
+OWN_PAGE = ("excludes", "statistics", "budget", "untested", "environment", "parameters")
+"""Sections that the index of a site leaves to the pages of the runs."""
 MESSAGE = 400
 """Characters of a message in the list of all cases, which must stay small for 10,000 of them."""
 
@@ -54,6 +56,7 @@ def page_of(
     """Return everything that the template shows."""
     runs = [_run(summary) for summary in summaries]
     names = Counter(run["title"] for run in runs)
+    parameters = _parameters(record for s in summaries for record in s.run.records if record.failed)
     rows = list(matrix(summaries))
     for run in runs:
         if names[run["title"]] > 1:  # by when they began: an engine is tested more than once
@@ -65,13 +68,37 @@ def page_of(
         "evidence": EVIDENCE,
         "title": runs[0]["whole_title"] if len(runs) == 1 else f"{len(runs)} runs",
         "runs": runs,
+        "several": len(runs) > 1,
+        "errors": any(run["causes"] for run in runs),
+        "meanings": [(RESULT[code], MEANING[code]) for code in RESULT],
+        "own_page": OWN_PAGE,
         "matrix": [row for row in rows if not row["absent"]],
         "absent": [row["op"] for row in rows if row["absent"]],
-        "parameters": _parameters(record for s in summaries for record in s.run.records if record.failed),
-        "cases": [row for number, s in enumerate(summaries) for row in _case_rows(number, s)],
+        "parameters": parameters,
+        "data": _data([run["title"] for run in runs], summaries),
         "static": [_static(report) for report in findings],
         "diff": _diff(diff) if diff else None,
+        "sections": list(_sections(len(runs) > 1, bool(diff), bool(findings), bool(parameters))),
     }
+
+
+def _sections(several: bool, diff: bool, static: bool, parameters: bool) -> Iterator[tuple[str, str]]:
+    """Yield the sections of a page in their order: anchor and name. Of several runs, the comparison comes first."""
+    if diff:
+        yield "difference", "Difference"
+    first = [("causes", "Causes"), ("matrix", "By op")]
+    yield from reversed(first) if several else first
+    if static:
+        yield "static", "Source findings"
+    yield "cases", "All cases"
+    yield "excludes", "What a pass excludes"
+    yield "statistics", "Evidence"
+    yield "budget", "Budget"
+    yield "untested", "Not tested"
+    yield "environment", "Environment"
+    if parameters:
+        yield "parameters", "Parameters"
+    yield "reading", "How to read"
 
 
 def _parameters(records: Iterable[Record]) -> list[tuple[str, str, list[tuple[str, str]]]]:
@@ -116,6 +143,8 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "long_title": title(header),
         "circumstances": circumstances(header),
         "result": RESULT[run.exit_code()],
+        "state": {exits.GOOD: "pass", exits.BAD: "fail"}.get(run.exit_code(), "open"),
+        "tallies": _tallies(run),
         "meaning": MEANING[run.exit_code()],
         "exit": run.exit_code(),
         "summary": summary(run),
@@ -131,7 +160,7 @@ def _run(run: RunSummary) -> dict[str, Any]:
         "introduction": introduction(run) if met(run.causes) else "",
         "ids": ids_line(met(run.causes)),
         "met": [
-            (run.causes.index(cause) + 1, brief_line(cause, header), repro(cause.case, header))
+            (run.causes.index(cause) + 1, brief_fields(cause, header), repro(cause.case, header))
             for cause in met(run.causes)
         ],
         "gaps": {name: [gap_line(gap) for gap in run.gaps if gap.applies == applies] for name, applies in GAPS.items()},
@@ -174,11 +203,38 @@ def _short(text: str) -> bool:
     return len(text) <= SHORT and "\n" not in text
 
 
-def _case_rows(number: int, run: RunSummary) -> Iterator[list[Any]]:
-    """Yield rows of the list of all cases, as compact as can be: run, id, outcome, seconds, message, reach."""
+def _data(titles: Sequence[str], summaries: Sequence[RunSummary]) -> dict[str, Any]:
+    """Return the data of the list of all cases, which must stay small: each text once, and numbers of texts per case.
+
+    A case is a list: run, then the numbers of id, outcome, message and reach, then seconds.
+    """
+    texts: dict[str, int] = {}
+    rows = [
+        [number, *(texts.setdefault(text, len(texts)) for text in named), seconds]
+        for number, summary in enumerate(summaries)
+        for named, seconds in _cases(summary)
+    ]
+    return {"runs": titles, "texts": list(texts), "cases": rows}
+
+
+def _cases(run: RunSummary) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield id, outcome, message and reach of each case, and its seconds."""
     found = sources(run)
     for r in run.run.records:
-        yield [number, r.id, shown(r), round(r.seconds, 3), message_of(r, found)[:MESSAGE], r.reach]
+        yield (r.id, shown(r), message_of(r, found)[:MESSAGE], r.reach), round(r.seconds, 2)
+
+
+def _tallies(run: RunSummary) -> list[tuple[str, str]]:
+    """Return the counts of a run's row in the table of runs, each with the name of its column."""
+    levels = Counter(cause.level for cause in run.causes)
+    return [
+        ("errors", f"{levels['error']:,}"),
+        ("notes", f"{levels['note']:,}"),
+        ("failing cases", f"{run.failures:,}"),
+        ("decided", f"{len(run.run.records) - run.undecided - run.absent:,}"),
+        ("not tested", f"{run.undecided:,}"),
+        ("not applicable", f"{run.absent:,}"),
+    ]
 
 
 def _static(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,8 @@ def evidence_over_tokens(evidence: Mapping[str, Any], title: str = "Evidence aga
     limit = evidence["log10_limit"]
     low, high = min([-2.0, *values]), max([limit + 1, *values])
     low = max(low, -limit)
+    if None in trail["log10_e"]:  # JSON has no infinity: an output that a correct engine never gives
+        lines = {"E, infinite": [high if v is None else v for v in trail["log10_e"]], **trail["bets"]}
     canvas = Canvas(title, (0, counts[-1]), (low, high))
     marks = {round(low): f"1e{round(low)}", 0: "1", limit: power(limit)}
     canvas.axes(evidence["unit"], "evidence E", [0, counts[-1] // 2, counts[-1]], marks)
