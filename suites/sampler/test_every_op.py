@@ -6,13 +6,10 @@ an op that is added there has all these cases.
 
 from __future__ import annotations
 
-import gc
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +28,7 @@ from verispec.judge import (
     check_repeated,
     is_repeatable,
 )
+from verispec.judge.resources import in_use
 from verispec.reference import contracts, oracle
 from verispec.run.logs import announce
 from verispec.run.record import FAULT
@@ -445,7 +443,7 @@ LEAK = 32 << 20
 
 @case("ANY-10", subjects=OPS, quick=False, reach=from_caller("millions of steps"))
 def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
-    """The resident memory and the threads of this process, after warm calls and after many more."""
+    """The memory and the threads of this process, after warm calls and after many more."""
     # No more requests than servers have: an op that takes time by their square is slow, and not wrong.
     call = make(subject, seed, BatchShape((2, 1, 3) * (3 if is_slow(engine) else 300), 30))
     size = sum(v.nbytes for v in call.values.values() if isinstance(v, np.ndarray))
@@ -454,10 +452,7 @@ def test_calls_keep_nothing(op: OpUnderTest, engine: Engine, seed: int, subject:
     def repeat(times: int) -> tuple[int, int]:
         for _ in range(times):
             op.call(call.values, shapes=call.shapes)
-        gc.collect()
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-        found = {key: int(value.split()[0]) for key, value in re.findall(r"(VmRSS|Threads):\s+(.*)", status)}
-        return found["VmRSS"] * 1024, found["Threads"]
+        return in_use()
 
     memory, threads = repeat(max(calls // 4, 5))
     memory_after, threads_after = repeat(calls)

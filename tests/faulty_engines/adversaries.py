@@ -81,6 +81,16 @@ class LeaksMemory(Broken):
         _correct(**arguments)
 
 
+class LeaksAMegabyte(Broken):
+    """Keeps a megabyte per call, whatever the size of the call."""
+
+    kept: list[torch.Tensor] = []  # noqa: RUF012
+
+    def expand(self, **arguments: Any) -> None:
+        self.kept.append(torch.ones(1 << 20, dtype=torch.uint8))
+        _correct(**arguments)
+
+
 class LeaksThreads(Broken):
     """Leaves a thread behind in every tenth call."""
 

@@ -43,3 +43,19 @@ def test_what_stops_growing_is_no_leak(thread: Callable[[], None]) -> None:
         cache[number % CALLS] = torch.ones(2 * MEGABYTE)
 
     assert_nothing_kept(call, CALLS, MEGABYTE)
+
+
+def test_tensors_of_a_gpu_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resident memory shows none of them."""
+    living = [0]
+
+    def call() -> None:
+        living[0] += MEGABYTE
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda number: living[0] if number else 5)
+    with pytest.raises(
+        Mismatch, match=rf"each of {ROUNDS} rounds of {CALLS} equal calls left [\d,]+ more bytes in use"
+    ):
+        assert_nothing_kept(call, CALLS, MEGABYTE // 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import re
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -24,9 +25,10 @@ SECONDS, FEWEST = 4.0, 4
 
 
 def in_use() -> tuple[int, int]:
-    """Return the resident bytes and the threads of this process.
+    """Return the bytes and the threads that this process uses: resident ones, and those of PyTorch's tensors on GPUs.
 
-    Freed memory goes back to the system before: the holes between blocks that a cache replaces are no leak.
+    Freed memory goes back to the system before: the holes between blocks that a cache replaces are no leak. Of a GPU
+    the bytes of living tensors count, and not what PyTorch's allocator keeps for the next ones.
 
     Raises:
         Inconclusive: this system does not tell.
@@ -39,7 +41,14 @@ def in_use() -> tuple[int, int]:
     except OSError:
         raise Inconclusive(f"memory and threads of a process are read from {STATUS}, which is not there") from None
     found = {key: int(value) for key, value in re.findall(r"(VmRSS|Threads):\s+(\d+)", status)}
-    return found["VmRSS"] * 1024, found["Threads"]
+    return found["VmRSS"] * 1024 + _on_gpus(), found["Threads"]
+
+
+def _on_gpus() -> int:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return 0
+    return sum(torch.cuda.memory_allocated(number) for number in range(torch.cuda.device_count()))
 
 
 def assert_nothing_kept(call: Callable[[], object], calls: int, kept: int) -> None:
