@@ -93,8 +93,8 @@ def signatures(
         if patches:
             print_patches(outcome, console)
         print_text(outcome, console, level=level)
-        if github and outcome.findings:
-            print(as_github(outcome))
+        if github and (annotations := as_github(outcome)):
+            print(annotations)
     sys.stdout.flush()
     writer.close()
     raise typer.Exit(outcome.exit_code)

@@ -18,6 +18,8 @@ from verispec.static.sources import is_incomplete
 FORMAT = "verispec/signatures/1"
 SCHEMA = Path(__file__).with_name("schemas") / "signatures.schema.json"
 
+NOTHING = "compared: nothing, as there is no kernel, override or op schema"
+
 WEIGHT: Mapping[Level, int] = {Level.NOTE: 0, Level.WARNING: 1, Level.ERROR: 2}
 
 
@@ -125,3 +127,15 @@ def ordered(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 def as_json(outcome: SignatureReport) -> str:
     """Return the report as JSON text in ASCII."""
     return json.dumps(outcome.to_json(), indent=2, ensure_ascii=True)
+
+
+def compared(outcome: SignatureReport) -> str:
+    """Return the number of compared things by kind: where there are none, the lack of findings means nothing."""
+    counted = (("launches", "launch", "es"), ("kernels", "kernel", "s"), ("overrides", "override", "s"),
+               ("schemas", "op schema", "s"))  # fmt: skip
+    said = [
+        f"{number:,} {one}{ending if number != 1 else ''}"
+        for name, one, ending in counted
+        if (number := int(outcome.stats.get(name, 0)))
+    ]
+    return f"compared: {', '.join(said)}" if said else NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from verispec.report.signatures import SignatureReport
+from verispec.report.signatures import NOTHING, SignatureReport, compared
 from verispec.static import rules
 from verispec.static.finding import Finding, Level
 from verispec.terminal import printable
@@ -13,8 +13,14 @@ COMMANDS = {Level.ERROR: "error", Level.WARNING: "warning", Level.NOTE: "notice"
 
 
 def as_github(outcome: SignatureReport) -> str:
-    """Return one workflow command per finding, which GitHub shows beside the changed lines."""
-    return "\n".join(_annotation(finding) for finding in outcome.placed())
+    """Return one workflow command per finding, which GitHub shows beside the changed lines.
+
+    One more says that nothing was compared: a green check would look as if all was well.
+    """
+    lines = [_annotation(finding) for finding in outcome.placed()]
+    if "kernels" in outcome.stats and compared(outcome) == NOTHING:
+        lines.append(f"::notice title=verispec signatures::{NOTHING}; to test values: verispec run")
+    return "\n".join(lines)
 
 
 def _annotation(finding: Finding) -> str:

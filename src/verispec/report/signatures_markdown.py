@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from verispec.report.signatures import WEIGHT, SignatureReport
+from verispec.report.signatures import WEIGHT, SignatureReport, compared
 from verispec.static.finding import Finding, Level
 from verispec.terminal import printable
 
@@ -24,6 +24,9 @@ def _lines(report: SignatureReport) -> Iterator[str]:
     against = f" with {_text(report.core)}" if report.core else ""
     since = f", new since {_text(report.since)}" if report.since else ""
     yield f"### verispec signatures: {said}{against}{since}"
+    if "kernels" in report.stats:
+        yield ""
+        yield f"{_text(compared(report))}."
     if report.exit_code == 125:
         yield ""
         yield "Some files could not be checked, so that findings may be missing."

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from verispec.report.signatures import WEIGHT, SignatureReport
+from verispec.report.signatures import WEIGHT, SignatureReport, compared
 from verispec.static.finding import Finding, Level
 from verispec.terminal import COLUMNS, printable, wrapped
 
@@ -95,7 +95,7 @@ def _summary(outcome: SignatureReport, level: Level) -> Iterator[tuple[str, str]
     files = f" in {int(outcome.stats['files'])} files" if "files" in outcome.stats else ""
     yield f"{outcome.tree}{against}: {said}{files}", ""
     if "kernels" in outcome.stats:
-        yield _compared(outcome), "dim"
+        yield compared(outcome), "dim"
     left_out = f"{outcome.known} known finding{'' if outcome.known == 1 else 's'} left out"
     if outcome.since:
         yield f"only what is new since {outcome.since}; {left_out}", ""
@@ -105,15 +105,3 @@ def _summary(outcome: SignatureReport, level: Level) -> Iterator[tuple[str, str]
     if hidden:
         below = f"{hidden} finding{'s are' if hidden > 1 else ' is'} below the level {level.value} and not shown"
         yield f"{below}; --level note shows {'them' if hidden > 1 else 'it'}", "dim"
-
-
-def _compared(outcome: SignatureReport) -> str:
-    """Return the number of compared things by kind: where there are none, the lack of findings means nothing."""
-    counted = (("launches", "launch", "es"), ("kernels", "kernel", "s"), ("overrides", "override", "s"),
-               ("schemas", "op schema", "s"))  # fmt: skip
-    said = [
-        f"{number:,} {one}{ending if number != 1 else ''}"
-        for name, one, ending in counted
-        if (number := int(outcome.stats.get(name, 0)))
-    ]
-    return f"compared: {', '.join(said)}" if said else "compared: nothing, as there is no kernel, override or op schema"

@@ -19,6 +19,7 @@ from verispec import exits
 from verispec.errors import Diagnostic
 from verispec.report.signatures import SCHEMA, SignatureReport, as_json, empty, ordered
 from verispec.report.signatures_ci import as_github, as_junit
+from verispec.report.signatures_markdown import as_markdown
 from verispec.report.signatures_sarif import as_sarif
 from verispec.report.signatures_text import print_text
 from verispec.static import rules
@@ -132,8 +133,12 @@ def test_the_summary_says_what_there_was_to_compare(outcome: SignatureReport) ->
     """No finding in a tree without kernels read like one in a tree with hundreds."""
     none = {"files": 3, "kernels": 0, "launches": 0, "overrides": 0, "schemas": 0}
     assert "compared: nothing" in text(replace(outcome, stats=none))
+    assert "compared: nothing" in as_markdown(replace(outcome, stats=none))
+    assert "::notice title=verispec signatures::compared: nothing" in as_github(replace(outcome, stats=none))
     some = {**none, "kernels": 2, "launches": 1, "overrides": 1200}
     assert "compared: 1 launch, 2 kernels, 1,200 overrides\n" in text(replace(outcome, stats=some))
+    assert "compared: 1 launch, 2 kernels, 1,200 overrides." in as_markdown(replace(outcome, stats=some))
+    assert "compared" not in as_github(replace(outcome, stats=some))
 
 
 @pytest.mark.parametrize("terminal", [False, True])
