@@ -404,3 +404,19 @@ def test_a_kernel_below_the_working_folder_has_its_place(tmp_path: Path, monkeyp
     assert place["physicalLocation"]["artifactLocation"] == {"uri": "vllm/kernels.py"}
     annotation, place = rendered()
     assert (annotation, list(place)) == ("::notice ", ["logicalLocations"])
+
+
+def test_a_small_matrix_is_whole_and_a_mistake_is_no_more_than_that() -> None:
+    """The wrong row was cut off, so that outputs and expected values looked alike."""
+    matrix = {"dtype": "int32", "shape": [3, 6], "values": [*range(17), -7777]}
+    message = "wrong (as if `a` were `b`)"
+    failure = {"kind": "value", "message": message, "details": {"fault": "`a` were `b`"}}
+    record = Record("sampler/flatten_sampled:FLS-1", "fail", failure=failure, detail={"outputs": {"tokens": matrix}})
+    lines = list(case_lines(record, HEADER))
+    at = lines.index("  tokens  int32 3x6:")
+    assert [line.split() for line in lines[at + 1 : at + 4]] == [
+        [*map(str, range(6))],
+        [*map(str, range(6, 12))],
+        [*map(str, range(12, 17)), "-7777"],
+    ]
+    assert lines[lines.index("as if") + 1] == "  `a` were `b`"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from verispec.engines.protocol.source_places import CALLER, CODE, KERNEL, ORIGIN
@@ -11,7 +12,7 @@ from verispec.report.causes import rule_of
 from verispec.report.certificate import message_of
 from verispec.report.text import circumstances, places_line, title
 from verispec.run.captured_call import PARTS
-from verispec.run.record import Record
+from verispec.run.record import AS_IF, FAULT, Record
 from verispec.terminal import COLUMNS, printable, wrapped
 
 SHOWN = 16
@@ -78,7 +79,7 @@ def _failure(record: Record, width: int) -> Iterator[str]:
         for example in record.failure.get("examples", ()):
             yield f"  {example['index']}  expected {example['expected']}, got {example['got']}"
         for name, value in record.failure.get("details", {}).items():
-            yield f"{name}"
+            yield AS_IF.strip() if name == FAULT and f"{AS_IF}{value}" in record.message else name
             yield from (f"  {line}" for line in detail_lines(value))
         reached = (
             f"reached in production: {record.reach}"
@@ -132,12 +133,22 @@ def _values(values: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if "shape" not in value:
             yield f"  {name.ljust(width)}  {_plain(value.get('value'))}"
             continue
-        size = 1
-        for dim in value["shape"]:
-            size *= dim
+        size = math.prod(value["shape"])
+        if len(value["shape"]) == 2 and SHOWN < size == len(value["values"]):  # whose rows fit one below the other
+            yield f"  {name.ljust(width)}  {value['dtype']} {'x'.join(map(str, value['shape']))}:"
+            yield from _rows(value["values"], value["shape"][1])
+            continue
         shown = " ".join(_number(v) for v in value["values"][:SHOWN])
         shape = "x".join(map(str, value["shape"])) or "scalar"
         yield f"  {name.ljust(width)}  {value['dtype']} {shape}: {shown}{_more(size)}"
+
+
+def _rows(values: Sequence[Any], columns: int) -> Iterator[str]:
+    """Yield a small matrix, one row per line."""
+    cells = [_number(value) for value in values]
+    wide = max(map(len, cells))
+    for start in range(0, len(cells), columns):
+        yield "    " + " ".join(cell.rjust(wide) for cell in cells[start : start + columns])
 
 
 def _plain(value: Any) -> str:
