@@ -43,7 +43,7 @@ def doctor(
 
 
 def _found(check: Check) -> str:
-    """Return what was found, how to get the rest, and the use of both."""
+    """Return the last cell of a row: version or reason, advice, and use."""
     found = check.found if check.state is State.OK else f"{check.found}; {check.advice}"
     return f"{found} (for: {check.used_for})"
 

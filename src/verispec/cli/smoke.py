@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,14 +61,20 @@ def smoke(
 
         verispec smoke --engine my_engine:Engine --only sampler/rejection_random_sample
     """
-    given = {"engine": engine, "device": device, "seed": seed, "processes": processes, "timeout": timeout}
+    given: dict[str, Any] = {
+        "engine": engine,
+        "device": device,
+        "seed": seed,
+        "processes": processes,
+        "timeout": timeout,
+    }
     given |= {"only": tuple(only or ()), "suites": tuple(map(named_suite, suite or ()))}
     given = {
         "engine": "reference",
         "seed": seed_of_today(),
         **{name: value for name, value in given.items() if value is not None},
     }
-    plan = Plan(**given, start_timeout=start_timeout, close_timeout=close_timeout, smoke=True)  # type: ignore[arg-type]
+    plan = Plan(**given, start_timeout=start_timeout, close_timeout=close_timeout, smoke=True)
     options = Options(
         Files(out),
         expectations.load(expect) if expect else (),
