@@ -10,51 +10,57 @@ namespace {
 
 constexpr int64_t kPanel = Linear::kPanel;
 constexpr int kTile = 12;       // rows whose sums fit in 32 wide registers together
+constexpr int kNarrowTile = 6;  // rows whose sums for half of a panel fit in 16 registers of half the width
 constexpr int64_t kChunk = 48;  // rows that stay in a fast cache while a panel is applied to them
 
-// Rows whose sums fit in the processor's registers together.
-int64_t tile_rows() {
+bool has_wide_registers() {
 #if defined(__x86_64__) && defined(__GNUC__)
   static const bool is_wide = __builtin_cpu_supports("avx512f");
-  if (is_wide) return kTile;
+  return is_wide;
+#else
+  return false;
 #endif
-  return kTile / 2;
 }
 
 // Minimum multiply-adds per thread; they are cheap, so fewer do not pay for waking one.
 constexpr int64_t kParallelProducts = 32 * kParallelWork;
 
-// sums[row] = x[row] times the panel. The number of rows is known to the compiler, so that all sums stay in registers.
-// The panel `ahead` is fetched meanwhile: with several rows a processor does not run far enough ahead by itself.
-template <int rows>
+// sums[row] = x[row] times the panel. The number of rows is known to the compiler, so that the sums of `columns`
+// columns stay in registers. The panel `ahead` is fetched meanwhile: with several rows a processor does not run far
+// enough ahead by itself.
+template <int rows, int columns>
 [[gnu::always_inline]] inline void multiply_tile(float* sums, const float* x, const float* panel, const float* ahead,
                                                  int64_t inputs) {
-  float totals[rows][kPanel] = {};
-  for (int64_t i = 0; i < inputs; ++i) {
-    __builtin_prefetch(ahead + i * kPanel, 0, 2);
-    __builtin_prefetch(ahead + i * kPanel + kPanel / 2, 0, 2);
-    for (int row = 0; row < rows; ++row) {
-      const float value = x[row * inputs + i];
+  for (int64_t first = 0; first < kPanel; first += columns) {
+    float totals[rows][columns] = {};
+    for (int64_t i = 0; i < inputs; ++i) {
+      const float* weights = panel + i * kPanel + first;
+      for (int c = 0; c < columns; c += 16) __builtin_prefetch(ahead + i * kPanel + first + c, 0, 2);
+      for (int row = 0; row < rows; ++row) {
+        const float value = x[row * inputs + i];
 #pragma omp simd
-      for (int64_t c = 0; c < kPanel; ++c) totals[row][c] += value * panel[i * kPanel + c];
+        for (int c = 0; c < columns; ++c) totals[row][c] += value * weights[c];
+      }
     }
+    for (int row = 0; row < rows; ++row) std::memcpy(sums + row * kPanel + first, totals[row], sizeof totals[row]);
   }
-  std::memcpy(sums, totals, sizeof totals);
 }
 
 // `multiply_tile` for any number of rows up to `most`.
-template <int most = kTile>
+template <int most, int columns>
 [[gnu::always_inline]] inline void multiply_rows(float* sums, const float* x, const float* panel, const float* ahead,
                                                  int64_t inputs, int64_t rows) {
   if constexpr (most > 1) {
-    if (rows < most) return multiply_rows<most - 1>(sums, x, panel, ahead, inputs, rows);
+    if (rows < most) return multiply_rows<most - 1, columns>(sums, x, panel, ahead, inputs, rows);
   }
-  multiply_tile<most>(sums, x, panel, ahead, inputs);
+  multiply_tile<most, columns>(sums, x, panel, ahead, inputs);
 }
 
 VERISPEC_CLONES void multiply(float* sums, const float* x, const float* panel, const float* ahead, int64_t inputs,
-                              int64_t rows) {
-  multiply_rows(sums, x, panel, ahead, inputs, rows);
+                              int64_t rows, bool is_wide) {
+  // Whole panels give few rows enough sums that do not wait for each other.
+  if (is_wide || rows <= kNarrowTile / 2) return multiply_rows<kTile, kPanel>(sums, x, panel, ahead, inputs, rows);
+  multiply_rows<kNarrowTile, kPanel / 2>(sums, x, panel, ahead, inputs, rows);
 }
 
 // out = silu(gate) * other, with silu(g) = g / (1 + e^-g) by powers that cannot overflow.
@@ -109,7 +115,9 @@ Linear::Linear(uintptr_t panels, std::optional<uintptr_t> bias, int64_t inputs, 
 
 void Linear::operator()(float* out, const float* x, int64_t rows, const float* residual) const {
   const int64_t width = gated_ ? kPanel / 2 : kPanel, panels = (outputs_ + width - 1) / width;
-  const int64_t chunks = (rows + kChunk - 1) / kChunk, most = tile_rows();
+  const int64_t chunks = (rows + kChunk - 1) / kChunk;
+  const bool is_wide = has_wide_registers();
+  const int64_t most = is_wide ? kTile : kNarrowTile;
 #pragma omp parallel for collapse(2) schedule(static) if (rows * inputs_ * panels * kPanel >= kParallelProducts)
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     for (int64_t panel = 0; panel < panels; ++panel) {
@@ -120,7 +128,7 @@ void Linear::operator()(float* out, const float* x, int64_t rows, const float* r
         const int64_t left = end - row, tiles = (left + most - 1) / most, tile = (left + tiles - 1) / tiles;
         const float* weights = panels_ + panel * kPanel * inputs_;
         const float* ahead = panel + 1 < panels ? weights + kPanel * inputs_ : weights;
-        multiply(sums, x + row * inputs_, weights, ahead, inputs_, tile);
+        multiply(sums, x + row * inputs_, weights, ahead, inputs_, tile, is_wide);
         const int64_t place = row * outputs_ + panel * width;
         store(out + place, sums, bias_ ? bias_ + panel * kPanel : nullptr, residual ? residual + place : nullptr, tile,
               columns, outputs_, gated_);

@@ -202,3 +202,13 @@ def test_half_precision_stays_with_transformers() -> None:
     model = make(*KINDS["llama"]).bfloat16()
     model.set_attn_implementation(ATTENTION)
     assert fuse(model, PARTS) is model
+
+
+@pytest.mark.parametrize("columns", [32, 70])
+def test_a_row_has_the_same_products_beside_any_number_of_others(columns: int) -> None:
+    """Few rows take whole panels of the weights, more of them halves where registers are narrow."""
+    linear = PARTS.linear(torch.nn.Linear(40, columns))
+    x = torch.randn(50, 40)
+    alone = torch.cat([linear(row[None]) for row in x])
+    for rows in (*range(1, 14), 48, 49, 50):
+        assert torch.equal(linear(x[:rows]), alone[:rows]), rows
