@@ -116,6 +116,11 @@ def judged_steps(
             yield JudgedStep(step, min(agreed, accepted), failure)
 
 
+def announce(judge: ReferenceModel, texts: Sequence[Text]) -> None:
+    """Have the drafter read texts of equal lengths together."""
+    judge.announce((prompt, result.token_ids) for prompt, result in texts)
+
+
 def judge_drafts(
     judge: ReferenceModel, prompt: Sequence[int], result: GenerationResult, depth: int, again: Again | None = None
 ) -> int:
@@ -149,6 +154,7 @@ def judge_texts(
             the feature that separates wrong steps from right ones, and the results of wrong requests alone.
     """
     judged = 0
+    announce(judge, texts)
     for prompt, result in texts:
         for step in judged_steps(judge, prompt, result, depth):
             if step.failure is not None:
@@ -349,6 +355,7 @@ def _fits(drafter: Drafter, texts: Sequence[Text]) -> bool:
     """Return True if all steps of the texts are those of a drafter, which drafted accepted tokens in enough of them."""
     judge, depth = drafter
     right = 0
+    announce(judge, texts)
     for prompt, result in texts:
         for step in judged_steps(judge, prompt, result, depth):
             if step.failure is not None:
@@ -360,6 +367,7 @@ def _fits(drafter: Drafter, texts: Sequence[Text]) -> bool:
 def wrong_steps(drafter: Drafter, texts: Sequence[Text]) -> Iterator[JudgedStep]:
     """Yield the steps of the texts that are not those of a drafter."""
     judge, depth = drafter
+    announce(judge, texts)
     for prompt, result in texts:
         yield from (step for step in judged_steps(judge, prompt, result, depth) if step.failure is not None)
 

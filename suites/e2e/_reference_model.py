@@ -76,11 +76,14 @@ class ReferenceModel:
     def announce(self, texts: Iterable[tuple[Tokens, Tokens]]) -> None:
         """Compute the rows of these texts in few passes, once `logits` or `rounding` is asked for one of them.
 
-        Earlier announcements are forgotten.
+        Earlier announcements are forgotten, unless all of these texts are among them.
         """
-        alike: dict[tuple[int, int], dict[Text, None]] = defaultdict(dict)
-        for prompt, tokens in texts if self._together else ():
-            alike[len(prompt), len(tokens)][tuple(prompt), tuple(tokens)] = None
+        wanted = {(tuple(prompt), tuple(tokens)): None for prompt, tokens in (texts if self._together else ())}
+        if wanted.keys() <= self._announced.keys():
+            return
+        alike: dict[tuple[int, int], list[Text]] = defaultdict(list)
+        for text in wanted:
+            alike[len(text[0]), len(text[1])].append(text)
         self._announced = {}
         self._read = ({}, {})
         for (before, emitted), group in alike.items():

@@ -11,10 +11,10 @@ from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationResult, Generator
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.run.record import LOCATED
-from verispec.suites.e2e._drafts import judge_drafts, judge_of
+from verispec.suites.e2e._drafts import announce, judge_drafts, judge_of
 from verispec.suites.e2e._lengths import listed
 from verispec.suites.e2e._reference_model import ReferenceModel, reference_model
-from verispec.suites.e2e._setups import FORKS, MODELS, TREE, Load, greedy, require, stepped
+from verispec.suites.e2e._setups import FORKS, MODELS, TREE, Load, greedy, require, stepped, with_steps
 
 TARGET = fixtures.model("target")
 MOST = 3
@@ -47,8 +47,9 @@ def check_ends(generator: Generator, prompts: Any, draft: str) -> None:
     (judge, depth), wrong = judge_of(draft, TARGET), []
     for length in ENDS:
         chosen = [prompt[:length] for prompt in prompts[:8]]
-        results = stepped(generator, greedy(chosen, MOST + 2))
-        if not all(is_right(judge, *text, 1, depth) for text in zip(chosen, results, strict=True)):
+        texts = list(zip(chosen, with_steps(generator.generate(greedy(chosen, MOST + 2))), strict=True))
+        announce(judge, texts)
+        if not all(is_right(judge, *text, 1, depth) for text in texts):
             wrong.append(length)
     if wrong:
         where = told(wrong, MOST)
@@ -84,6 +85,7 @@ def test_drafts_behind_accepted_ones(load: Load, prompts: Any, draft: str) -> No
     judge, depth = judge_of(draft, TARGET)
     chosen = [prompt[: 5 + n % 9] for n, prompt in enumerate(prompts[:64])]
     results = stepped(load(draft), greedy(chosen, 3 + 2 * MOST))
+    announce(judge, list(zip(chosen, results, strict=True)))
     wrong, all_of = dict.fromkeys(PLACES, 0), dict.fromkeys(PLACES, 0)
     for prompt, result in zip(chosen, results, strict=True):
         verified = [n for n, step in enumerate(result.steps) if step.drafted][:2]

@@ -122,6 +122,14 @@ def check_texts(
     trial.collect(model.evidence, cap * 3 // 4, step, effects(TEXT) if is_halved else ())
 
 
+def certain_drafts(rows: Array) -> Array:
+    """Return distributions that have probability 1 at the most likely token of each row."""
+    # A row of np.eye would be taken from a matrix of V * V entries.
+    certain = np.zeros(rows.shape)
+    certain[np.arange(len(rows)), rows.argmax(axis=1)] = 1
+    return certain
+
+
 def texts_of(
     asked: Sequence[GenerationRequest], results: Sequence[GenerationResult]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -165,7 +173,7 @@ def add_text(
             GenerationRequest(request.prompt_token_ids, temperature=request.temperature), result.token_ids
         )
         if draft == ARGMAX:
-            q = np.eye(q.shape[1])[q.argmax(axis=1)]
+            q = certain_drafts(q)
     kinds, verified = kinds_of(result.steps, len(tokens)) if result.steps else (None, None)
     at = np.flatnonzero(judged)
     if not len(at):
@@ -331,7 +339,7 @@ def add_first_drafts(
     models = reference_model(TARGET), drafter
     p, q = (model.distributions(request, result.token_ids, places) for model in models)
     if certain:
-        q = np.eye(q.shape[1])[q.argmax(axis=1)]
+        q = certain_drafts(q)
     rates.add(np.minimum(p, q).sum(axis=1), np.array(accepted), slack=rounding / request.temperature)
 
 
