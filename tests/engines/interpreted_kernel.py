@@ -13,6 +13,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
 from verispec.engines import triton_interpreter
@@ -48,10 +49,15 @@ def summing_kernel(out, values, BLOCK: tl.constexpr):
     tl.store(out, tl.sum(whole) + tl.max(whole))
 
 
-def work() -> tuple[bool, int]:
-    """Return whether a launch searches each package for builtins at most once, and the integer sums of one addition."""
-    searches, sums = Counter[object](), 0
+def work() -> tuple[bool, int, bool, int]:
+    """Return the work of one launch.
+
+    That is whether it searches each package for builtins at most once, the integer sums of one addition, whether it
+    patches the language at most once, and the types that NumPy's dtype of one takes into a table.
+    """
+    searches, sums, patched, hashed = Counter[object](), 0, 0, 0
     members, add = inspect.getmembers, InterpreterBuilder.create_add
+    patch_core, hash_type = interpreter._patch_lang_core, tl.dtype.__hash__
 
     def counted_members(package, *others):
         searches[package] += 1
@@ -62,12 +68,25 @@ def work() -> tuple[bool, int]:
         sums += 1
         return add(self, left, right)
 
+    def counted_patch(*arguments):
+        nonlocal patched
+        patched += 1
+        return patch_core(*arguments)
+
+    def counted_hash(self):
+        nonlocal hashed
+        hashed += 1
+        return hash_type(self)
+
     with (
         patch.object(inspect, "getmembers", counted_members),
+        patch.object(interpreter, "_patch_lang_core", counted_patch),
         patch.object(InterpreterBuilder, "create_add", counted_add),
     ):
         summing_kernel[(1,)](torch.zeros(1, dtype=torch.int32), torch.ones(4, dtype=torch.int32), BLOCK=4)
-    return max(searches.values(), default=0) <= 1, sums
+    with patch.object(tl.dtype, "__hash__", counted_hash):
+        interpreter._get_np_dtype(tl.float32)
+    return max(searches.values(), default=0) <= 1, sums, patched <= 1, hashed
 
 
 def narrowed(values: torch.Tensor) -> torch.Tensor:

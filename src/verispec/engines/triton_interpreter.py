@@ -8,6 +8,7 @@ with one of vectors there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -41,6 +42,7 @@ def prepare(engine: str) -> None:
             hint="pip install 'triton>=3.7', or 'numpy<2.4'; on a GPU this Triton is fine",
         )
     _omit_lost_work()
+    _look_up_dtypes()
     _round_to_bfloat16()
     _spread_bools()
     if release < Version("3.8"):
@@ -84,18 +86,46 @@ def _omit_lost_work() -> None:
     options = interpreter.interpreter_builder.options
     if not options.debug:
         interpreter.interpreter_builder.options = replace(options, sanitize_overflow=False)
-    plain, first_builtins = interpreter._patch_builtin, dict[Any, str]()
+    plain, plain_lang = interpreter._patch_builtin, interpreter._patch_lang
+    first_builtins: dict[Any, str] = {}
+
+    def is_patched(package: Any) -> bool:
+        first = first_builtins.get(package)
+        return first is not None and not tl.core.is_builtin(getattr(package, first, None))
 
     def patch_builtin(package: Any, *others: Any) -> None:
-        first = first_builtins.get(package)
-        if first is None:
+        if is_patched(package):
+            return
+        if package not in first_builtins:
             found = (name for name in sorted(dir(package)) if tl.core.is_builtin(getattr(package, name, None)))
             first_builtins[package] = next(found, "")
-        elif not tl.core.is_builtin(getattr(package, first, None)):
-            return
         plain(package, *others)
 
+    @functools.cache
+    def languages(function: Any) -> list[Any]:
+        return [value for value in function.__globals__.values() if value is tl or value is tl.core]
+
+    def patch_lang(function: Any) -> Any:
+        # A launch patches `tl` and its tensors, and newer releases take that back at its end.
+        if all(map(is_patched, (tl, tl.tensor, *languages(function)))):
+            return None
+        return plain_lang(function)
+
     interpreter._patch_builtin = patch_builtin
+    interpreter._patch_lang = patch_lang
+
+
+def _look_up_dtypes() -> None:
+    """Keep NumPy's dtype of each type: the interpreter makes a table of all of them for each operation."""
+    plain, known = interpreter._get_np_dtype, dict[str, Any]()
+
+    def numpy_dtype(dtype: Any) -> Any:
+        name = dtype.scalar.name
+        if name not in known:
+            known[name] = plain(dtype)
+        return known[name]
+
+    interpreter._get_np_dtype = numpy_dtype
 
 
 def _round_to_bfloat16() -> None:
