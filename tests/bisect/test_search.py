@@ -46,6 +46,14 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return lambda: ToyRepository(folder / str(next(numbers)))
 
 
+@pytest.fixture(scope="module")
+def thousand(workshop: Workshop) -> tuple[GitHistory, dict[str, int]]:
+    """Return a line of a thousand commits, which no test changes, and the places of their names."""
+    toy = workshop()
+    names = toy.graph([[], *([number] for number in range(999))])
+    return GitHistory(toy.folder), {name: number for number, name in enumerate(names)}
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(graph=graphs(), data=st.data())
 def test_the_first_bad_commit_of_any_graph_is_found(
@@ -104,13 +112,14 @@ def test_a_parallel_search_has_the_answer_of_the_serial_one(
 
 @pytest.mark.parametrize(("parallel", "parts"), [(1, 2), (3, 4), (7, 8)])
 @pytest.mark.parametrize("culprit", [1, 400, 999])
-def test_parallel_tests_save_rounds(culprit: int, parallel: int, parts: int, workshop: Workshop) -> None:
+def test_parallel_tests_save_rounds(
+    culprit: int, parallel: int, parts: int, thousand: tuple[GitHistory, dict[str, int]]
+) -> None:
     """A round of three tests splits what is left in four, a round of seven in eight."""
-    toy = workshop()
-    names = toy.graph([[], *([number] for number in range(999))])
-    place = {name: number for number, name in enumerate(names)}
+    history, place = thousand
+    names = list(place)
     result = search(
-        GitHistory(toy.folder),
+        history,
         names[0],
         names[-1],
         lambda name: RevisionResult.BAD if place[name] >= culprit else RevisionResult.GOOD,
@@ -134,12 +143,11 @@ def test_parallel_tests_run_side_by_side() -> None:
 
 
 @pytest.mark.parametrize("culprit", [1, 2, 400, 511, 998, 999])
-def test_a_thousand_commits_take_ten_verdicts(workshop: Workshop, culprit: int) -> None:
-    toy = workshop()
-    names = toy.graph([[], *([number] for number in range(999))])
-    place = {name: number for number, name in enumerate(names)}
+def test_a_thousand_commits_take_ten_verdicts(culprit: int, thousand: tuple[GitHistory, dict[str, int]]) -> None:
+    history, place = thousand
+    names = list(place)
     result = search(
-        GitHistory(toy.folder),
+        history,
         names[0],
         names[-1],
         lambda name: RevisionResult.BAD if place[name] >= culprit else RevisionResult.GOOD,
