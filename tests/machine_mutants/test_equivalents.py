@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,19 @@ def sources(entry: Equivalent) -> list[Path]:
     return [path for path in LAYERS[layer].paths() if fnmatchcase(path.relative_to(folder).as_posix(), name)]
 
 
+@cache
+def read(path: Path) -> tuple[frozenset[str], str]:
+    """Return the lines of a source without indents, and its code: as `ast` writes it for Python, whole for C++."""
+    source = path.read_text(encoding="utf-8")
+    code = " ".join(ast.unparse(ast.parse(source)).split()) if path.suffix == ".py" else source
+    return frozenset(line.strip() for line in source.splitlines()), code
+
+
 def is_there(entry: Equivalent, path: Path) -> bool:
     """Return True if a source has the entry's line, and for Python its function and its code before the fault."""
-    source = path.read_text(encoding="utf-8")
-    lines = {line.strip() for line in source.splitlines()}
+    lines, code = read(path)
     if entry.text and not any(matches(entry.text, line) for line in lines):
         return False
-    code = " ".join(ast.unparse(ast.parse(source)).split()) if path.suffix == ".py" else source
     before = entry.before.rstrip("*")
     return path.suffix != ".py" or (before in code and f"def {entry.function}" in code)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -146,21 +147,26 @@ def test_the_form_of_an_openmp_loop_stays() -> None:
     assert not any(before == "b < rows" for pairs in cpp().values() for before, _ in pairs)
 
 
+@cache
+def faults_of(path: Path) -> list[operators_python.PythonFault]:
+    return operators_python.faults(path.read_text())
+
+
 @pytest.mark.parametrize("folder", ["triton", "oracle", "sampler", "runners", "proposers", "models"])
 def test_mutants_of_the_reference_parse(folder: str) -> None:
     for path in sorted((ROOT / "reference" / folder).glob("*.py")):
         source = path.read_text()
         compile(operators_python.covered(source), path.name, "exec")
-        for fault in operators_python.faults(source)[::97]:
+        for fault in faults_of(path)[::97]:
             compile(operators_python.mutated(source, fault), path.name, "exec")
 
 
 def test_there_are_thousands() -> None:
     kernels = [p.read_bytes() for p in (ROOT / "reference/csrc").glob("*.*")]
     count = sum(len(site.alternatives) for source in kernels for site in operators_cpp.sites(source))
-    triton = [p.read_text() for p in (ROOT / "reference/triton").glob("*.py")]
+    triton = (ROOT / "reference/triton").glob("*.py")
     assert count > 4000
-    assert sum(len(operators_python.faults(source)) for source in triton) > 4000
+    assert sum(len(faults_of(path)) for path in triton) > 4000
     assert ALWAYS == "always"
 
 
