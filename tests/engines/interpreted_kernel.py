@@ -52,8 +52,8 @@ def summing_kernel(out, values, BLOCK: tl.constexpr):
 def work() -> tuple[bool, int, bool, int]:
     """Return the work of one launch.
 
-    That is whether it searches each package for builtins at most once, the integer sums of one addition, whether it
-    patches the language at most once, and the types that NumPy's dtype of one takes into a table.
+    First, whether it searches each package for builtins at most once, and the integer sums of one addition. Then,
+    whether it patches the language at most once, and how often a look-up of a NumPy dtype hashes a type.
     """
     searches, sums, patched, hashed = Counter[object](), 0, 0, 0
     members, add = inspect.getmembers, InterpreterBuilder.create_add
