@@ -148,15 +148,15 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-22",
-            "Penalties of either sign apply. Repetition penalties count prompt and output, presence and frequency "
-            "penalties the output; the drafts before a token count once, and rejected ones never. Penalties change no "
-            "other request.",
+            "Penalties of either sign apply. Repetition penalties count each token of prompt and output once, presence "
+            "and frequency penalties the output; the drafts before a token count once, and rejected ones never. "
+            "Penalties change no other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(
             "GEN-23",
             "Temperature, min-p, top-k and top-p of a request limit every token, accepted, recovered or bonus, of its "
-            "own and of no other request.",
+            "own and of no other request. Limits change no greedy text.",
             "vllm#9834; Nguyen et al. 2024 (arXiv 2407.01082)",
         ),
         Clause(

@@ -17,7 +17,7 @@ CONTRACT = Contract(
         Clause(
             "WS-1",
             "A greedy request emits the argmax of its own rows: draft tokens while they match, the argmax at the first "
-            "mismatch, else the bonus row's argmax.",
+            "mismatch, else the bonus row's argmax. Its limits change no token.",
             _VLLM,
             effect="a greedy request emits another token than the target's own",
         ),
@@ -134,8 +134,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-20",
-            "Penalties of either sign apply. Repetition penalties count prompt and output, presence and frequency "
-            "penalties the output; drafts before a row count once, and rejected ones never.",
+            "Penalties of either sign apply. Repetition penalties count each token of prompt and output once, presence "
+            "and frequency penalties the output; drafts before a row count once, and rejected ones never.",
             f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
             effect="a request with penalties, or one beside it, emits wrong tokens",
         ),

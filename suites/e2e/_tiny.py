@@ -23,19 +23,19 @@ UNEVEN = 130
 
 
 def save_tiny(folder: Path) -> dict[str, Path]:
-    """Write a target, a draft model that disagrees often enough, and two more made from the target's weights.
+    """Write a target, a draft model that disagrees often enough, and three more made from the target's weights.
 
-    One is close to the target, which accepts a third of its drafts. The likeliest token of the other is the target's
-    least likely.
+    One is close to the target, which accepts a third of its drafts. The likeliest token of the second is the target's
+    least likely. The third is sure of the target's likeliest token: its logits are six times as large.
 
     Returns:
-        Their folders by name: target, draft, close, opposite.
+        Their folders by name: target, draft, close, opposite, sure.
     """
-    folders = {name: folder / name for name in ("target", "draft", "close", "opposite")}
-    for (name, path), key in zip(folders.items(), (11, 12, 11, 11), strict=True):
+    folders = {name: folder / name for name in ("target", "draft", "close", "opposite", "sure")}
+    for (name, path), key in zip(folders.items(), (11, 12, 11, 11, 11), strict=True):
         model = _made(key)
         with torch.no_grad():
-            model.lm_head.weight.mul_(-FLATTER if name == "opposite" else FLATTER)
+            model.lm_head.weight.mul_(FLATTER * {"opposite": -1, "sure": 6}.get(name, 1))
             if name == "close":
                 noise = torch.Generator().manual_seed(5)
                 for weight in model.parameters():

@@ -14,13 +14,15 @@ from verispec.cases import case
 from verispec.engines import UnsupportedCall
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.judge import Inconclusive, Kind
-from verispec.suites.e2e._parameters import check_share
+from verispec.suites.e2e._parameters import TokenShare, check_share
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import METHODS, TREE, Load, counted, require
 from verispec.suites.e2e._tiny import with_masks
 
 TARGET = fixtures.model("target")
 LENGTH = 48
+RECENT = 8
+"""Tokens before a token that may have had its random number."""
 
 NARROW: dict[str, dict[str, Any]] = {"top-k": {"top_k": 5}, "top-p": {"top_p": 0.5}, "min-p": {"min_p": 0.2}}
 SURE = 30.0
@@ -132,6 +134,22 @@ def test_no_request_repeats_another(load: Load, prompts: Any, draft: str) -> Non
     texts = [result.token_ids for result in load(draft).generate(asked)]
     own = len(set(texts))
     require(own == len(asked), f"{len(asked)} requests without a seed have {own} texts", Kind.LAW)
+
+
+@case("GEN-5", check="tokens before", draft=[*METHODS[:3], TREE], reach="any sampled request")
+def test_no_token_has_the_numbers_of_those_before(load: Load, prompts: Any, seed: int, draft: str) -> None:
+    """At a temperature of 60 rows are almost flat: two draws by one number give the same token."""
+    asked = [
+        GenerationRequest(p[:8], max_tokens=LENGTH, ignore_eos=True, temperature=60.0, seed=seed % 2**31 + n)
+        for n, p in enumerate(prompts[:12])
+    ]
+    share = TokenShare(f"tokens are one of the {RECENT} before them at a temperature of 60")
+    for request, result in zip(asked, load(draft).generate(asked), strict=True):
+        tokens = result.token_ids
+        for place, row in enumerate(reference_model(TARGET).distributions(request, tokens)):
+            recent = np.isin(np.arange(len(row)), tokens[max(place - RECENT, 0) : place])
+            share.add(row * recent, tokens[place])
+    share.check()
 
 
 @case("GEN-12", seeds="0 and 1", draft=[*METHODS[:2], TREE], reach="a request with a seed of 0")

@@ -107,6 +107,29 @@ def test_top_k_keeps_tokens_that_the_grammar_allows(load: Load, tiny: dict[str, 
 
 
 @case(
+    "GEN-39",
+    target="tiny",
+    draft=METHODS[:2],
+    parameter="grammar",
+    check="second call",
+    reach="requests with the grammar of earlier ones",
+)
+def test_a_grammar_starts_anew_in_the_next_call(load: Load, tiny: dict[str, Path], draft: str) -> None:
+    """Texts of the first call end in other states of the grammar than its start."""
+    setting = Setting.of(draft, tiny, ())
+    generator = load(setting.draft, target=setting.target, drafter=setting.drafter)
+    asked = setting.requests("grammar")
+    for call, length in (("first", 1), ("second", LENGTH)):
+        requests = [replace(request, max_tokens=length + n % 3) for n, request in enumerate(asked)]
+        changed = 0
+        for n, (request, result) in enumerate(zip(requests, generator.generate(requests), strict=True)):
+            what = f"request {n} of the {call} call with one grammar"
+            changed += len(check_tokens(setting.reference, request, result, what))
+    if not changed:
+        raise Inconclusive("the grammar changed no token")
+
+
+@case(
     "GEN-23",
     parameter=LIMITS[1:],
     draft=[*METHODS, ARGMAX, TREE],
@@ -142,6 +165,28 @@ def test_no_token_lies_outside_of_its_limits(load: Load, prompts: Any, seed: int
         lambda rows: rows < rows.max(axis=1, keepdims=True),
         "tokens are not the most likely of their rows",
     )
+
+
+@case(
+    "GEN-23",
+    draft=METHODS[:2],
+    parameter="limits",
+    sampling="greedy",
+    reach="a temperature of 0 beside a limit, as clients send that set both",
+)
+def test_limits_change_no_greedy_text(load: Load, prompts: Any, draft: str) -> None:
+    """Greedy requests with one limit each stand between sampled ones, which have limits too."""
+    limits: list[dict[str, Any]] = [{"top_p": 0.9}, {"top_k": 30}, {"min_p": 0.02}, {"top_p": 0.95, "top_k": 50}]
+    asked = [
+        GenerationRequest(
+            prompt[:16], max_tokens=32, ignore_eos=True, temperature=(n + 1) % 2, seed=n, **limits[n // 2 % 4]
+        )
+        for n, prompt in enumerate(prompts[:8])
+    ]
+    for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
+        if request.greedy:
+            what = f"greedy request {n} with {limits[n // 2 % 4]} among sampled ones"
+            reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
 
 
 WIDE: dict[str, dict[str, Any]] = {"top-k": {"top_k": 1500}, "top-p": {"top_p": 0.999}, "min-p": {"min_p": 1e-6}}

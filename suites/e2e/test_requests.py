@@ -130,6 +130,36 @@ def test_text_ends_before_the_first_of_two_stop_strings(load: Load, prompts: Any
             require(result.text == expected, f"{what} has the text {result.text!r}, expected {expected!r}")
 
 
+@case("GEN-32", draft=["none", "draft_model k=3"], stop="before max_tokens", reach="a request with stop strings")
+def test_a_stop_string_ends_the_text_before_max_tokens_does(load: Load, prompts: Any, draft: str) -> None:
+    """The string is complete one to three tokens before the last one that max_tokens allows.
+
+    A step whose drafts are accepted has the end of the string and that last token.
+    """
+    tokenizer = load_tokenizer(TARGET)
+    asked, wanted = [], []
+    for prompt in prompts[:4]:
+        own = greedy_text(TARGET, prompt, LENGTH)
+        for end in range(4, own.index(EOS) if EOS in own else LENGTH, 3):
+            known, text = tokenizer.decode(own[: end - 1]), tokenizer.decode(own[:end])
+            stop = text[-3:]
+            if stop in known or "\ufffd" in stop or text == known:
+                continue
+            asked += [GenerationRequest(prompt, end + more, ignore_eos=True, stop=(stop,)) for more in (1, 2, 3)]
+            wanted += [(own[:end], text[:-3])] * 3
+    for n, (request, (tokens, text), result) in enumerate(zip(asked, wanted, load(draft).generate(asked), strict=True)):
+        what = f"request {n} with max_tokens {request.max_tokens} and the stop string {request.stop[0]!r}"
+        reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)
+        if result.token_ids[: len(tokens)] != tokens:  # A tie within rounding leads to another text.
+            continue
+        ended = f"{what}, which token {len(tokens)} completes,"
+        emitted = len(result.token_ids)
+        require(emitted == len(tokens), f"{ended} ended after {emitted} tokens by {result.finish_reason}")
+        require(result.text == text, f"{ended} has the text {result.text!r}, expected {text!r}")
+        reason = result.finish_reason
+        require(reason is FinishReason.STOP, f"{ended} finished by {reason}, expected {FinishReason.STOP}")
+
+
 @case("GEN-32", draft=["none", "draft_model k=3"], stop="begins in the prompt", reach="a request with stop strings")
 def test_a_stop_string_lies_in_the_output(load: Load, prompts: Any, draft: str) -> None:
     """The last character of the prompt and the first ones of the output would be a stop string, which ends nothing."""

@@ -206,6 +206,27 @@ def test_whole_sequences_follow_the_law(load: Load, tiny: dict[str, Path], seed:
     assert_distribution(sequence_counts(results).tolist(), exact, "sequences of three tokens", sequence_names())
 
 
+@case("GEN-6", target="tiny", draft="draft_model k=1", drafter="sure", reach=REACH, p_values=1)
+def test_sequences_with_sure_drafts_follow_the_law(
+    load: Load, tiny: dict[str, Path], seed: int, draft: str = "draft_model k=1"
+) -> None:
+    """The drafter gives one token more than 0.9, where the target is less sure: the second token of a text shows it."""
+    asked = [
+        GenerationRequest(PROMPT, max_tokens=3, ignore_eos=True, temperature=1.0, seed=seed + n)
+        for n in range(SEQUENCES)
+    ]
+    generator = load(draft, target=tiny["target"], drafter=tiny["sure"], max_num_seqs=MANY)
+    exact = sequence_law(tiny["target"], asked[0]).reshape(-1, VOCAB).sum(axis=1)
+
+    def counts(results: Sequence[GenerationResult]) -> Array:
+        pairs: Array = sequence_counts(results).reshape(-1, VOCAB).sum(axis=1)
+        return pairs
+
+    results = sampled_in_parts(generator, asked, lambda results, part: fits(counts(results), exact, part))
+    assert_distribution(counts(results).tolist(), exact, "pairs of tokens with drafts that are sure")
+    require_accepted_drafts(results)
+
+
 @case(
     "GEN-6",
     target="tiny",

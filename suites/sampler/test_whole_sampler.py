@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ COUNTS = (3, 0, 2, 5, 1, 0, 4)
 GREEDY = (1, 3, 5)
 UNSEEDED = 2
 """Requests that are greedy in a mixed batch; the first request is not."""
+MILD: dict[str, Any] = {"top_k": 20, "top_p": 0.95, "min_p": 0.02}
+"""Limits that keep several tokens of a row."""
 FAMILIES = [None, "request_state", "fused"]
 """The packed family, on which every engine's default sampler is built, the slot-indexed family, and the fused ops."""
 GUMBEL = [None, "request_state"]
@@ -90,6 +93,24 @@ def test_a_greedy_request_emits_the_argmax(sampler: SamplerUnderTest, seed: int,
         tokens = sampler(step)
         for b in GREEDY if batch == "mixed" else range(len(COUNTS)):
             equal(greedy_tokens(step, b), tokens[b], f"greedy request {b} of a batch that is {batch}")
+
+
+@case(
+    "WS-1",
+    family=FAMILIES,
+    batch="mixed",
+    limits=list(MILD),
+    reach="a greedy request with a limit and a sampled request share a batch",
+)
+def test_a_limit_changes_no_argmax(sampler: SamplerUnderTest, seed: int, limits: str) -> None:
+    """Every request has the limit, which keeps several tokens of a row; the argmax is one of them."""
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        step = mixed(rng, "absent", seeds=None)
+        step = replace(step, **{limits: torch.full((len(COUNTS),), MILD[limits])})
+        tokens = sampler(step)
+        for b in GREEDY:
+            equal(greedy_tokens(step, b), tokens[b], f"greedy request {b} with {limits} beside sampled ones")
 
 
 @case("WS-1", family=FAMILIES, requests=[8, 9, 64], batch="all accepted but the first", reach=REACH)

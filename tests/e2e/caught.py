@@ -212,6 +212,11 @@ CAUGHT: dict[str, list[str]] = {
     "pair_mutants:penalties_of_the_last_chunk": ["pairs:GEN-22:memory=cramped slots;target=tiny;feature=penalties"],
     "pair_mutants:adapter_lost_on_resuming": ["pairs:GEN-43:memory=cramped;target=tiny;feature=adapter"],
     "pair_mutants:stop_strings_beside_stop_tokens": ["pairs:GEN-32:memory=ample;target=tiny;feature=stop strings"],
+    "reuse_mutants:budget_before_stop": ["requests:GEN-32:draft=draft_model k=3;stop=before max_tokens"],
+    "reuse_mutants:limit_samples": ["parameters:GEN-23:draft=none;parameter=limits;sampling=greedy"],
+    "reuse_mutants:grammar_goes_on": ["parameters:GEN-39:draft=none;target=tiny;parameter=grammar;check=second call"],
+    "reuse_mutants:numbers_of_the_token_before": ["independence:GEN-5:draft=none;check=tokens before"],
+    "reuse_mutants:sure_drafts_less_sure": ["sampled:GEN-6:target=tiny;draft=draft_model k=1;drafter=sure"],
     "runner_mutants:kv_not_rolled_back": [
         "greedy:GEN-13:draft=draft_model k=3",
         "greedy:GEN-13:draft=ngram k=3",

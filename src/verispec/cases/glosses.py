@@ -88,7 +88,10 @@ GLOSSES: dict[str, Gloss] = {
             "none": "no drafter",
         },
     ),
-    "drafter": Gloss("model that drafts", {"target": "the target itself"}),
+    "drafter": Gloss(
+        "model that drafts",
+        {"target": "the target itself", "sure": "one that gives its likeliest token more than 0.9"},
+    ),
     "drafts": Gloss("draft tokens per request"),
     "draw": Gloss("purpose of a random number", {"accept": "the acceptance test"}),
     "drawn": Gloss(
