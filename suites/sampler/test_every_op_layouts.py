@@ -24,12 +24,14 @@ from verispec.suites.sampler._combinations import combination
 from verispec.suites.sampler._far_apart import check_far_apart
 from verispec.suites.sampler._refusals import check_each, try_each
 from verispec.suites.sampler._request_state import widths
-from verispec.suites.sampler.test_every_op import MODES, OPS, STRIDES, check, is_right_when_dense, is_slow
+from verispec.suites.sampler.test_every_op import MODES, OPS, STRIDES, check, is_right_when_dense, is_slow, uses_rows
 
 TABLES = {op: names for op in OPS if (names := [t.name for t in contracts.load(op).tensors if len(t.shape) > 1])}
 """Tensors with rows, by op."""
 COUNTS = (3, 1, 0, 2, 0, 1, 4, 0, 1, 2)
 """Requests without drafts among others: their bonus tokens do not depend on an acceptance."""
+WHOLE_TILES = 2_051
+"""A vocabulary with whole tiles of up to 2,048 ids, and a part of one."""
 
 
 @case(
@@ -47,6 +49,18 @@ def test_rows_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject:
 @case("ANY-6", subjects=OPS, check="elements of one tensor", layout="gapped", mode=["plain", "other"], quick=False)
 def test_elements_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject: str, mode: str) -> None:
     check_alone(op, engine, seed, "gapped", mode)
+
+
+@case(
+    "ANY-6",
+    subjects=[op for op in sorted(TABLES) if uses_rows(op)],
+    check="rows of one tensor past a tile",
+    layout=["transposed", "gapped"],
+    quick=False,
+)
+def test_wide_rows_of_one_tensor(op: OpUnderTest, engine: Engine, seed: int, subject: str, layout: str) -> None:
+    """A kernel may take tiles that are whole for contiguous, and read their elements one by one in the last tile."""
+    check_alone(op, engine, seed, layout, "plain", WHOLE_TILES)
 
 
 @case("ANY-6", subjects=OPS, check="address of one tensor", layout=SHIFTED, quick=False)
@@ -82,7 +96,7 @@ def test_the_widths_of_one_and_of_two_outputs(op: OpUnderTest, engine: Engine, s
         raise refusal
 
 
-def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: str) -> None:
+def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: str, vocab: int = 9) -> None:
     """Compare calls in which one tensor alone has the layout, plain ones with integers of 64 bits too.
 
     A kernel that is compiled for each layout, or interpreted, meets production's integers alone.
@@ -93,6 +107,7 @@ def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: s
         seed: seed of the calls.
         layout: layout of the one tensor.
         mode: options of the call, one of `MODES`.
+        vocab: size of the vocabulary.
 
     Raises:
         Mismatch: a call is wrong that is right with all tensors contiguous.
@@ -100,7 +115,7 @@ def check_alone(op: OpUnderTest, engine: Engine, seed: int, layout: str, mode: s
         UnsupportedCall: the first refusal of a layout.
     """
     contract = op.contract
-    shape = BatchShape(COUNTS, 9, **MODES[mode])
+    shape = BatchShape(COUNTS, vocab, **MODES[mode])
     call = make(contract.name, seed, shape)
     laid = op.arguments(OpCall(call.values, {}, {t.name: layout for t in contract.tensors}, call.shapes))
     names = [name for name, view in laid.items() if layout == SHIFTED or not view.is_contiguous()]
