@@ -125,6 +125,11 @@ def check_entries(text: Text, entries: Sequence[TokenLogprobs], mode: str, besid
             others = {"the raw logits": logits, **_shaped(logits, text.request, text.tokens[:i])}
             if other := _confused(_log_softmax(row)[token], others, token, entry.sampled, bound):
                 message += f"; it is that of {other}, and the mode is {mode}"
+            elif len(entry.top) != top:
+                same = [
+                    other.name for other in beside if other.request.logprobs == len(entry.top) and other is not text
+                ]
+                message += f"; {same[0]} asks for as many" if same else ""
             elif other := _elsewhere(text, i, entry, mode, beside):
                 message += f"; the entry is that of the row of {other}"
             details = {**mismatch.failure.details, "position": i}

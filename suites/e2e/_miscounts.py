@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from verispec.cases.orders import in_order, mistaken, steps_of
+from verispec.cases.orders import in_order, mistaken, repetitions, steps_of
 from verispec.cases.request_parameters import processed
 from verispec.engines.protocol.generation import GenerationRequest, GenerationResult
 from verispec.suites.e2e._lookup import looked_up
@@ -59,11 +59,25 @@ class GreedyText:
                 return False
         return True
 
+    @property
+    def is_right(self) -> bool:
+        """True if each token is the most likely one after every parameter, or within rounding of it."""
+        tokens, stops = self.result.token_ids, stops_of(self.request)
+        return self.fits(lambda i: processed(self.rows[i], self.request, tokens[:i], stops))
+
     def rules(self, drafters: Sequence[Drafts]) -> Iterator[tuple[str, RowRule]]:
         """Yield each mistake in words with its rule, as far as the answer tells enough; some come several times."""
         request, tokens, stops = self.request, self.result.token_ids, stops_of(self.request)
         for words, order in mistaken(steps_of(request)):
             yield words, lambda i, order=order: in_order(self.rows[i], request, tokens[:i], stops, order)  # type: ignore[misc]
+        if request.repetition_penalty != 1:
+            for words in repetitions(request, ()):
+                yield (
+                    words,
+                    lambda i, words=words: processed(  # type: ignore[misc]
+                        self.rows[i], request, tokens[:i], stops, repetitions(request, tokens[:i])[words]
+                    ),
+                )
         after = offsets(self.result)
         if len(after) < len(tokens) or not any(after) or not _counts(request):
             return
@@ -123,6 +137,8 @@ class GreedyText:
 def mistake_of(texts: Sequence[GreedyText], drafters: Sequence[Drafts] = ()) -> list[str]:
     """Return the mistakes, in words, that explain every token of all texts. Texts without parameters tell nothing."""
     told = [text for text in texts if steps_of(text.request)]
+    if all(text.is_right for text in told):  # a mistake that changes few rows would explain these too
+        return []
     left: list[str] | None = None
     for text in told:
         rules = [(words, rule) for words, rule in text.rules((*drafters, *LOOKUPS)) if left is None or words in left]

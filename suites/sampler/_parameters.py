@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from verispec.cases.distribution import limited
-from verispec.cases.orders import in_order, mistaken, steps_of
+from verispec.cases.orders import in_order, mistaken, repetitions, steps_of
 from verispec.cases.request_parameters import processed
 from verispec.cases.sampling import random_sampler_batch, rows_of
 from verispec.engines.protocol.generation import GenerationRequest
@@ -64,6 +64,7 @@ class Step:
         counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone,
             "prompt" for those of the prompt too, in presence and frequency penalties.
         order: wrong order of `mistaken` in words, of requests that have its parameters.
+        repeats: mistake of `repetitions` in words, of requests that have a repetition penalty.
     """
 
     batch: SamplerBatch
@@ -74,6 +75,7 @@ class Step:
     words: str = ""
     counts: str = ""
     order: str = ""
+    repeats: str = ""
 
     def row(self, b: int, j: int, processors: bool = True) -> Array:
         """Return row j of request b [V] in float64, as processors leave it or as the model gave it."""
@@ -89,6 +91,10 @@ class Step:
         if order is not None:
             text = [*context.output_token_ids, *output]
             return in_order(masked(logits, context, j), context.params, text, context.stop_token_ids, order)
+        if self.repeats:
+            text = [*context.output_token_ids, *output]
+            repeats = repetitions(context.params, text)[self.repeats]
+            return processed(masked(logits, context, j), context.params, text, context.stop_token_ids, repeats)
         row = processed_row(logits, *counted(context, output, self.counts), j)
         return row - of_prompt(context, output, len(row)) if self.counts == "prompt" else row
 
@@ -355,9 +361,14 @@ OR = " or "
 
 
 def faults_of(step: Step) -> dict[str, dict[str, str]]:
-    """Return `FAULTS`, and the wrong orders and missing parameters of requests with several, likewise."""
+    """Return `FAULTS`, and those of repetition penalties and of requests with several parameters, likewise."""
     several = [steps for context in step.contexts if len(steps := steps_of(context.params)) > 1]
-    return FAULTS | {words: {"order": words} for steps in several for words, _ in mistaken(steps)}
+    repeating = [context.params for context in step.contexts if context.params.repetition_penalty != 1]
+    return (
+        FAULTS
+        | {words: {"repeats": words} for request in repeating[:1] for words in repetitions(request, ())}
+        | {words: {"order": words} for steps in several for words, _ in mistaken(steps)}
+    )
 
 
 def fault_of(step: Step, tokens: Sequence[Sequence[int]]) -> str:

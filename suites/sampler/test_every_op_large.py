@@ -8,6 +8,7 @@ the size.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -80,7 +81,7 @@ def test_special_values_in_large_batches(
             make(subject, seed + vocab, some_requests(seed, n, vocab, mode, drafts=6, special=True)) for n in (23, own)
         )
         if requests == 23:
-            check_each(partial(check, op, held(small, dtypes), dtypes=dtypes) for dtypes in dtypes_of_rows(op, small))
+            check_each(partial(check_in, op, small, dtypes) for dtypes in dtypes_of_rows(op, small))
         elif is_right(op, small):
             check_repeated(op, large.values, most // own, shapes=large.shapes, compare=large.compare)
         else:
@@ -91,6 +92,28 @@ def test_special_values_in_large_batches(
     check_each(partial(check_rows, vocab) for vocab in widths)
     if not right:
         raise Inconclusive(ALREADY)
+
+
+def check_in(op: OpUnderTest, call: MadeCall, dtypes: dict[str, str]) -> None:
+    """Compare a call whose rows have these dtypes; a failure names others that are right.
+
+    Raises:
+        Mismatch: the call is wrong.
+    """
+    try:
+        check(op, held(call, dtypes), dtypes=dtypes)
+    except Mismatch as wrong:
+        others = [other for other in dtypes_of_rows(op, call) if other != dtypes]
+        right = [names_of_dtypes(other) for other in others if is_right(op, held(call, other), other)]
+        if not right:
+            raise
+        message = f"{wrong.failure.message} ({names_of_dtypes(dtypes)}; right with {' or '.join(right)})"
+        raise Mismatch(replace(wrong.failure, message=message)) from wrong
+
+
+def names_of_dtypes(dtypes: Mapping[str, str]) -> str:
+    """Return the different dtypes of a call's rows, in words."""
+    return " and ".join(dict.fromkeys(dtypes.values()))
 
 
 ROWS = {"logits", "target_logits", "draft_logits", "target_probs", "draft_probs"}

@@ -443,7 +443,9 @@ def check_log_probabilities(
                 message = f"request {b}, with logprobs={asked}, has {len(entries)} log-probabilities, expected {wanted}"
                 raise Mismatch(Failure(Kind.VALUE, message))
             for j, (token, entry) in enumerate(zip(tokens, entries, strict=False)):
-                check_entry(exact_row(step, b, j, mode), token, entry, contexts[b], f"request {b}, token {j}")
+                what = f"request {b}, token {j}"
+                require_number(len(entry.top), asked or 0, [each.params.logprobs for each in contexts], what)
+                check_entry(exact_row(step, b, j, mode), token, entry, contexts[b], what)
             accepted += len(entries) > 1
     if not accepted:
         raise Inconclusive("no request with log-probabilities accepted a draft")
@@ -461,6 +463,20 @@ def exact_row(step: Step, b: int, j: int, mode: str) -> Any:
 def near(values: Any, exact: Any) -> bool:
     """Return True if all log-probabilities are right up to rounding; NaN is not, minus infinity equals itself."""
     return bool(np.isclose(values, exact, rtol=0, atol=ARITHMETIC).all())
+
+
+def require_number(got: int, wanted: int, asked: Sequence[int | None], what: str) -> None:
+    """Require as many most likely tokens as a request asks for; a failure names another one that asks for as many.
+
+    Args:
+        got: number in an entry.
+        wanted: number that the entry's request asks for.
+        asked: numbers that the requests of the batch ask for.
+        what: name of the entry.
+    """
+    if got != wanted:
+        other = f", as many as request {asked.index(got)} asks for" if got in asked else ""
+        raise Mismatch(Failure(Kind.VALUE, f"{what}: {got} most likely tokens{other}, expected {wanted}"))
 
 
 def check_entry(exact: Any, token: int, entry: TokenLogprobs, context: RequestContext, what: str) -> None:

@@ -5,7 +5,8 @@ After a failure they tell which mistake gives what an engine emitted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,19 @@ ADDED = ("the logit bias", "the presence penalty", "the frequency penalty", BOTH
 LIMITS = ("min-p", "top-k", "top-p")
 _PAIR = ("the presence penalty", "the frequency penalty")
 _PROCESSORS = {name: fields for name, fields in OFF.items() if name not in ("the temperature", *LIMITS)}
+
+
+def repetitions(request: GenerationRequest, output: Sequence[int]) -> dict[str, Mapping[int, int]]:
+    """Return the number of times that a repetition penalty applies to each token, by the mistake in words."""
+    prompt = request.prompt_token_ids
+    return {
+        "the repetition penalty applied once for each place of a token": Counter((*prompt, *output)),
+        "the repetition penalty left the prompt out": dict.fromkeys(output, 1),
+        "the repetition penalty of the first token left the prompt out": dict.fromkeys(
+            (*prompt, *output) if output else (), 1
+        ),
+        "the repetition penalty left the output out": dict.fromkeys(prompt, 1),
+    }
 
 
 def one_sign(field: str, value: float) -> tuple[str, str]:

@@ -24,7 +24,11 @@ _NEVER = -np.inf
 
 
 def processed(
-    logits: Array, request: GenerationRequest, output: Sequence[int], stop_token_ids: Collection[int] = ()
+    logits: Array,
+    request: GenerationRequest,
+    output: Sequence[int],
+    stop_token_ids: Collection[int] = (),
+    repeats: Mapping[int, int] | None = None,
 ) -> Array:
     """Return the row [V] in float64 after every parameter that comes before temperature.
 
@@ -35,6 +39,8 @@ def processed(
         request: request whose parameters apply.
         output: tokens emitted before this row's token; the drafts before it count as emitted.
         stop_token_ids: tokens that `min_tokens` forbids.
+        repeats: number of times that the repetition penalty applies to each token, where that is wrong; None applies
+            it once to each token of prompt and output.
     """
     row = np.array(logits, dtype=np.float64)
     if request.grammar is not None:
@@ -52,8 +58,10 @@ def processed(
     for token, bias in request.logit_bias.items():
         row[token] += bias
     if request.repetition_penalty != 1:
-        for token in {*request.prompt_token_ids, *output}:
-            row[token] *= 1 / request.repetition_penalty if row[token] > 0 else request.repetition_penalty
+        seen = dict.fromkeys((*request.prompt_token_ids, *output), 1) if repeats is None else repeats
+        for token, times in seen.items():
+            penalty = request.repetition_penalty**times
+            row[token] *= 1 / penalty if row[token] > 0 else penalty
     if request.presence_penalty or request.frequency_penalty:
         for token, count in Counter(output).items():
             row[token] -= request.presence_penalty + request.frequency_penalty * count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,26 @@ def compare_outputs(
     inputs: Mapping[str, Any],
     compare: Mapping[str, Compare],
 ) -> None:
-    """Compare all outputs of an engine with the oracle's; arguments are those of `compare_output`, by output name."""
+    """Compare all outputs of an engine with the oracle's; arguments are those of `compare_output`, by output name.
+
+    Of the first wrong output that was only written too far, or too little, the message tells the first wrong value of
+    another one too: it says what the op did instead.
+    """
+    first: Failure | None = None
     for name, got in outputs.items():
-        compare_output(name, expected[name], got, inputs, compare.get(name, exact))
+        try:
+            compare_output(name, expected[name], got, inputs, compare.get(name, exact))
+        except Mismatch as wrong:
+            failure = wrong.failure
+            if first is None and failure.kind not in (Kind.UNWRITTEN, Kind.OVERWRITTEN):
+                raise
+            if first is None:
+                first = failure
+            elif failure.kind is Kind.VALUE and failure.examples:
+                message = f"{first.message}; {name}{described(failure.examples[0])}"
+                raise Mismatch(replace(first, message=message)) from wrong
+    if first is not None:
+        raise Mismatch(first)
 
 
 def compare_output(name: str, expected: Array, got: Array, inputs: Mapping[str, Any], compare: Compare) -> None:
