@@ -63,6 +63,16 @@ def test_a_dispatcher_that_the_runner_misses_is_cured_too(
     assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stderr
 
 
+def test_a_program_may_look_for_the_engine_before_it_imports_it(
+    transplant: Transplant, tmp_path: Path, program: Path
+) -> None:
+    toy = toy_vllm.write(tmp_path / "toy", "registry", toy_vllm.LOST_WRITE)
+    look = "import importlib.util\nassert importlib.util.find_spec('vllm') is not None\n"
+    program.write_text(look + toy_vllm.PROGRAM)
+    done = transplant("--engine", "vllm", "--op", EXPAND, "--", sys.executable, str(program), vllm=toy)
+    assert done.stdout.startswith(f"culprit: {EXPAND}"), done.stderr
+
+
 def test_a_fault_of_the_caller_stays(transplant: Transplant, tmp_path: Path, program: Path) -> None:
     toy = toy_vllm.write(tmp_path / "toy", "registry", toy_vllm.RIGHT)
     program.write_text(toy_vllm.PROGRAM.replace("[0.5, 1.0, 1.0] else 1", "[0.5, 1.0, 1.0] and False else 1"))

@@ -21,20 +21,29 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, watched: Mapping[str, Sequence[Callable[[ModuleType], None]]]) -> None:
         self._watched = dict(watched)
+        self._looking: set[str] = set()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec that the other finders have, with a loader that calls the functions; None if not watched."""
-        patches = self._watched.pop(fullname, None)
-        spec = importlib.util.find_spec(fullname) if patches else None
-        if patches is None or spec is None or spec.loader is None:
+        """Return the spec that the other finders have, with a loader that calls the functions; None if not watched.
+
+        A program may ask for the spec before it imports the module, so that only the import ends the watch.
+        """
+        if fullname not in self._watched or fullname in self._looking:
+            return None
+        self._looking.add(fullname)
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking.discard(fullname)
+        if spec is None or spec.loader is None:
             return None
         execute = spec.loader.exec_module
 
         def then_patch(module: ModuleType) -> None:
             execute(module)
-            for patch in patches:
+            for patch in self._watched.pop(fullname, ()):
                 patch(module)
 
         spec.loader.exec_module = then_patch  # type: ignore[method-assign]
