@@ -91,8 +91,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-15",
-            "Drafting and verification share no random numbers: given the draft token, the recovered token follows the "
-            "residual, and the rates of synthetic mode hold.",
+            "Drafting, acceptance and the draw of the next token share no random numbers: given the draft token, the "
+            "recovered token follows the residual, and the rates of synthetic mode hold.",
             "vllm#54282",
         ),
         Clause(
@@ -110,7 +110,7 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-18",
-            "Stop tokens are forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
+            "Every stop token is forbidden in the rows before min_tokens, and in no later row, the bonus row included.",
             f"{_SAMPLER}; the limit may lie inside of a block of drafts",
             effect="a request with min_tokens, or one beside it, emits wrong tokens",
             origin=Origin(
@@ -128,20 +128,22 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-19",
-            "A logit bias is added to every row of its request, and to no other row.",
+            "A logit bias is added in full, fractions included, to every row of its request, and to no other row.",
             _SAMPLER,
             effect="a request with a logit bias, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-20",
-            "Penalties of either sign apply. Repetition penalties count each token of prompt and output once, presence "
-            "and frequency penalties the output; drafts before a row count once, and rejected ones never.",
+            "Penalties of either sign apply to every id, 0 included. Repetition penalties count each token of prompt "
+            "and output once, presence and frequency penalties the output; drafts before a row count once, and "
+            "rejected ones never.",
             f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
             effect="a request with penalties, or one beside it, emits wrong tokens",
         ),
         Clause(
             "WS-21",
-            "Min-p of a request limits every row, draft and bonus, and no row of another request.",
+            "Min-p of a request limits every row, draft and bonus, and no row of another request. The most likely "
+            "token always stays.",
             "Nguyen et al. 2024 (arXiv 2407.01082); vllm#42802",
             effect="a request with min_p, or one beside it, emits wrong tokens",
         ),
@@ -158,8 +160,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "WS-24",
-            "A grammar's rows mask the row after each draft, of its own request and of no other, and the recovered "
-            "token is one that its row allows.",
+            "A grammar's rows mask the row after each draft up to its last id, of its own request and of no other, and "
+            "the recovered token is one that its row allows.",
             "vllm 0.33.0 structured outputs under speculation; vllm#22896: a neighbour lost all tokens",
         ),
         Clause(

@@ -10,7 +10,7 @@ import numpy as np
 from verispec.cases.orders import LIMITS, Steps, law_in_order, mistaken, steps_of, swapped
 from verispec.cases.sampling import rows_of
 from verispec.engines.protocol.generation import GenerationRequest
-from verispec.suites.sampler._parameters import FAULTS, Array, Law, Step, masked, outcomes
+from verispec.suites.sampler._parameters import FAULTS, Array, Law, Step, masked, misread, outcomes
 
 
 def request_of(step: Step, b: int) -> GenerationRequest:
@@ -63,7 +63,7 @@ def _mistaken_laws(step: Step, b: int) -> Iterator[tuple[str, Law]]:
             yield f"{words} in the bonus row", in_order_of(order, "bonus")
             yield f"{words} in the rows of drafts", in_order_of(order, "drafts")
     processors = [name for name in steps if name not in (*LIMITS, "the temperature")]
-    for words, fields in FAULTS.items():
+    for words, fields in (FAULTS | {words: {"misread": words} for words, _ in misread(step.contexts[b])}).items():
         if "ignores" in fields and len(processors) < 2:  # The laws above tell more.
             continue
         faulty = replace(step, **fields)  # type: ignore[arg-type]

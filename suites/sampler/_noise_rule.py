@@ -53,6 +53,12 @@ MISTAKES: dict[str, Callable[[Array], Array]] = {
 }
 """Mistakes of a sampler in words, each with the numbers that it then compares p/q with, given its own ones."""
 
+SHARED: dict[str, Callable[[Array, Array], Array]] = {
+    "a draft is tested by the number u of a token's noise -log(u)": lambda u, noise: np.exp(-noise[: len(u)]),
+    "a draft is tested by the number u of a token's noise -log(1 - u)": lambda u, noise: -np.expm1(-noise[: len(u)]),
+}
+"""Mistakes of a sampler in words, each with the numbers that it compares p/q with, given its own ones and the noise."""
+
 
 def _of_request(shift: int) -> Callable[[SamplerBatch], SamplerBatch]:
     """Return a batch's alteration: each request has the temperature of the one `shift` places on."""
@@ -95,8 +101,10 @@ MISREAD: dict[str, Callable[[SamplerBatch], SamplerBatch]] = {
 
 
 def mistake_of(steps: Sequence[tuple[SamplerBatch, Trace]]) -> str:
-    """Return which of `MISTAKES` and `MISREAD` explain all tokens but bonus tokens; empty for none."""
-    found = [name for name, numbers in MISTAKES.items() if all(_explains(*step, numbers=numbers) for step in steps)]
+    """Return which of `MISTAKES`, `SHARED` and `MISREAD` explain all tokens but bonus tokens; empty for none."""
+    own = {name: lambda u, _, change=change: change(u) for name, change in MISTAKES.items()}
+    numbers = {**own, **SHARED}
+    found = [name for name, change in numbers.items() if all(_explains(*step, numbers=change) for step in steps)]
     found += [name for name, read in MISREAD.items() if all(_explains(*step, read=read) for step in steps)]
     return " or ".join(found)
 
@@ -105,7 +113,7 @@ def _explains(
     step: SamplerBatch,
     trace: Trace,
     *,
-    numbers: Callable[[Array], Array] = lambda u: u,
+    numbers: Callable[[Array, Array], Array] = lambda u, noise: u,
     read: Callable[[SamplerBatch], SamplerBatch] = lambda step: step,
 ) -> bool:
     mistaken = read(step)
@@ -113,7 +121,8 @@ def _explains(
         if own is None or not step.counts[b] or float(step.temperature[b]) == 0:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):  # another row's q may be 0 at a draft
-            ruled = by_rule(mistaken, b, numbers(own.uniform.numpy()), own.noise.double().numpy())
+            noise = own.noise.double().numpy()
+            ruled = by_rule(mistaken, b, numbers(own.uniform.numpy(), noise), noise)
         if ruled is not None and ruled[0] != list(trace.tokens[b] if ruled[1] else trace.tokens[b][:-1]):
             return False
     return True

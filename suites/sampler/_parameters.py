@@ -60,9 +60,11 @@ class Step:
         forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
         ignores: rows whose parameters are ignored, likewise.
         words: part of a bad word that counts where it is wrong: "last" for its last two tokens, "one" for words of
-            one token alone, "any" for its last token whatever stands before it.
+            one token alone, "any" for its last token whatever stands before it, "short" for the end of a word that is
+            longer than the text.
         counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone,
-            "prompt" for those of the prompt too, in presence and frequency penalties.
+            and, in presence and frequency penalties, "prompt" for those of the prompt too, "ids" for all but id 0.
+        misread: mistake of `misread` in words, of requests that have its parameters.
         order: wrong order of `mistaken` in words, of requests that have its parameters.
         repeats: mistake of `repetitions` in words, of requests that have a repetition penalty.
     """
@@ -74,6 +76,7 @@ class Step:
     ignores: str = ""
     words: str = ""
     counts: str = ""
+    misread: str = ""
     order: str = ""
     repeats: str = ""
 
@@ -86,7 +89,8 @@ class Step:
         is_processed = processors and self.ignores not in rows
         if not is_processed:
             return logits
-        context = with_words(self.contexts[b], self.words)
+        context = with_words(self.contexts[b], self.words, len(self.contexts[b].output_token_ids) + len(output))
+        context = dict(misread(context)).get(self.misread, context)
         order = dict(mistaken(steps_of(context.params))).get(self.order) if self.order else None
         if order is not None:
             text = [*context.output_token_ids, *output]
@@ -96,6 +100,8 @@ class Step:
             repeats = repetitions(context.params, text)[self.repeats]
             return processed(masked(logits, context, j), context.params, text, context.stop_token_ids, repeats)
         row = processed_row(logits, *counted(context, output, self.counts), j)
+        if self.counts == "ids":
+            row[0] += of_first_id(context, output)
         return row - of_prompt(context, output, len(row)) if self.counts == "prompt" else row
 
     def law(self, b: int, j: int) -> Array:
@@ -116,15 +122,46 @@ def of_prompt(context: RequestContext, drafts: Sequence[int], vocab: int) -> Arr
     return more
 
 
-def with_words(context: RequestContext, words: str) -> RequestContext:
-    """Return `context` with bad words as a sampler reads them that is wrong in the way of `Step.words`."""
+def of_first_id(context: RequestContext, drafts: Sequence[int]) -> float:
+    """Return the presence and frequency penalties of token 0."""
+    count = [*context.output_token_ids, *drafts].count(0)
+    return context.params.frequency_penalty * count + (context.params.presence_penalty if count else 0.0)
+
+
+def with_words(context: RequestContext, words: str, tokens: int) -> RequestContext:
+    """Return `context` with bad words as a sampler reads them that is wrong in the way of `Step.words`.
+
+    `tokens` is the length of the text before the row.
+    """
     own = context.params.bad_words
     if not words or not own:
         return context
-    kept = {"last": tuple(word[-2:] for word in own), "any": tuple(word[-1:] for word in own)}.get(
-        words, tuple(word for word in own if len(word) == 1)
-    )
+    lengths = {"last": 2, "any": 1, "short": max(tokens, 1) + 1}
+    kept = tuple(word[-lengths[words] :] if words in lengths else word for word in own)
+    if words == "one":
+        kept = tuple(word for word in own if len(word) == 1)
     return replace(context, params=replace(context.params, bad_words=kept))
+
+
+def misread(context: RequestContext) -> Iterator[tuple[str, RequestContext]]:
+    """Yield a context with parameters as a sampler reads them wrongly, after the words that say so."""
+    params, stops, rows = context.params, tuple(context.stop_token_ids), context.allowed_rows
+    if params.logit_bias:
+        whole = {token: float(int(bias)) for token, bias in params.logit_bias.items()}
+        yield (
+            "the logit bias counts by its whole part alone",
+            replace(context, params=replace(params, logit_bias=whole)),
+        )
+    if len(stops) > 1:
+        yield "min_tokens forbids the first of several stop tokens alone", replace(context, stop_token_ids=stops[:1])
+        yield "min_tokens forbids the last of several stop tokens alone", replace(context, stop_token_ids=stops[-1:])
+    if rows is not None and rows.shape[1] % WORD:
+        open_end = rows.clone()
+        open_end[:, rows.shape[1] // WORD * WORD :] = True
+        yield (
+            f"a grammar forbids no token past the last whole word of {WORD} bits",
+            replace(context, allowed_rows=open_end),
+        )
 
 
 def counted(context: RequestContext, drafts: Sequence[int], counts: str) -> tuple[RequestContext, Sequence[int]]:
@@ -149,6 +186,10 @@ def masked(logits: Array, context: RequestContext, j: int) -> Array:
     return row
 
 
+WORD = 32
+"""Bits of a word of a grammar's mask, as engines pack it."""
+GRAMMAR_VOCAB = 45
+"""A vocabulary whose mask ends inside of a word."""
 LONG = 700
 """Tokens of a long output, of which the commonest has about half: counts of 8 bits hold neither."""
 LONG_VOCAB = 256
@@ -349,9 +390,11 @@ FAULTS: dict[str, dict[str, str]] = {
     "of a bad word the last two tokens alone count": {"words": "last"},
     "a bad word forbids its last token whatever stands before it": {"words": "any"},
     "bad words of several tokens are ignored": {"words": "one"},
+    "of a bad word that is longer than the text its end alone counts": {"words": "short"},
     "the last token alone counts as output": {"counts": "last"},
     "drafts alone count as output": {"counts": "drafts"},
     "presence and frequency penalties count the prompt as output": {"counts": "prompt"},
+    "token 0 has no presence and frequency penalties": {"counts": "ids"},
 }
 """Faults of a sampler in words, each with the fields of a `Step` that has it."""
 
@@ -366,6 +409,7 @@ def faults_of(step: Step) -> dict[str, dict[str, str]]:
     repeating = [context.params for context in step.contexts if context.params.repetition_penalty != 1]
     return (
         FAULTS
+        | {words: {"misread": words} for context in step.contexts for words, _ in misread(context)}
         | {words: {"repeats": words} for request in repeating[:1] for words in repetitions(request, ())}
         | {words: {"order": words} for steps in several for words, _ in mistaken(steps)}
     )

@@ -113,8 +113,11 @@ def test_a_min_p_of_one_is_greedy(sampler: SamplerUnderTest, seed: int, heat: st
     for _ in range(5):
         step = random_sampler_batch(rng, counts, temperature=temperature, draft=False, min_p=torch.ones(len(counts)))
         for b, tokens in enumerate(sampler(step)):
-            if tokens != greedy_tokens(step, b):
-                refuse(f"request {b} with min_p = 1 emitted {tokens}, expected {greedy_tokens(step, b)}")
+            if tokens != (expected := greedy_tokens(step, b)):
+                # A row without any token has token 0 in most engines.
+                lost = tokens[-1] == 0 and tokens[:-1] == expected[: len(tokens) - 1]
+                said = ", as if a min_p of 1 dropped the most likely token too" if lost else ""
+                refuse(f"request {b} with min_p = 1 emitted {tokens}, expected {expected}{said}")
 
 
 CLOSE = 2**-17

@@ -19,8 +19,15 @@ from verispec.reference import contracts, cpu
 from verispec.reference.oracle.apply_top_k_top_p import apply_top_k_top_p
 from verispec.run.record import FAULT
 from verispec.suites.sampler import test_every_op as every_op
-from verispec.suites.sampler._noise_rule import MISREAD, MISTAKES, by_rule, mistake_of
-from verispec.suites.sampler._parameters import AND, FAULTS, fault_of, greedy_by_rule, random_step
+from verispec.suites.sampler._noise_rule import MISREAD, MISTAKES, SHARED, by_rule, mistake_of
+from verispec.suites.sampler._parameters import (
+    AND,
+    FAULTS,
+    GRAMMAR_VOCAB,
+    fault_of,
+    greedy_by_rule,
+    random_step,
+)
 from verispec.suites.sampler.test_apply_top_k_top_p import TIED, within
 from verispec.suites.sampler.test_whole_sampler_parameters import told_apart
 
@@ -83,10 +90,19 @@ SAMPLERS = {
     ("words", "last"): "of a bad word the last two tokens alone count",
     ("words", "any"): "a bad word forbids its last token whatever stands before it",
     ("words", "one"): "bad words of several tokens are ignored",
+    ("words", "short"): "of a bad word that is longer than the text its end alone counts",
     ("counts", "last"): "the last token alone counts as output",
     ("counts", "drafts"): "drafts alone count as output",
     ("counts", "prompt"): "presence and frequency penalties count the prompt as output",
+    ("counts", "ids"): "token 0 has no presence and frequency penalties",
 }
+MISREADINGS = {
+    "the logit bias counts by its whole part alone": "logit bias",
+    "min_tokens forbids the first of several stop tokens alone": "min tokens",
+    "min_tokens forbids the last of several stop tokens alone": "min tokens",
+    "a grammar forbids no token past the last whole word of 32 bits": "grammar",
+}
+"""Parameters that a sampler misreads, each with the one that shows it."""
 ORDERS = {
     ("order", words): words
     for words in (
@@ -100,26 +116,28 @@ ORDERS = {
 }
 """Wrong orders and missing parameters of requests with several."""
 PARAMETERS = {
-    "words": ("bad words", 24),
+    "words": ("bad words", 48),
     "counts": ("penalties", 24),
     "order": (AND.join(("logit bias", "penalties")), 24),
 }
 """Parameter and number of steps that show a fault, by the field of a `Step`; others show by "min tokens" in twelve."""
 
 
-@pytest.mark.parametrize(("fault", "name"), [*SAMPLERS.items(), *ORDERS.items()])
+@pytest.mark.parametrize(
+    ("fault", "name"), [*SAMPLERS.items(), *ORDERS.items(), *((("misread", name), name) for name in MISREADINGS)]
+)
 def test_a_sampler_with_a_fault_has_its_name(fault: tuple[str, str], name: str) -> None:
     rng = np.random.default_rng(5)
     named = set()
-    parameter, steps = PARAMETERS.get(fault[0], ("min tokens", 12))
+    parameter, steps = PARAMETERS.get(fault[0], (MISREADINGS.get(name, "min tokens"), 12))
     for _ in range(steps):
-        step = random_step(rng, parameter, "absent", 0.0)
+        step = random_step(rng, parameter, "absent", 0.0, vocab=GRAMMAR_VOCAB)
         faulty = replace(step, **dict([fault]))  # type: ignore[arg-type]
         tokens = [(greedy_by_rule(faulty, b) or ([],))[0] for b in range(len(step.contexts))]
         right = [(greedy_by_rule(step, b) or ([],))[0] for b in range(len(step.contexts))]
         if tokens != right:
             named |= set(fault_of(step, tokens).split(" or "))
-            assert fault_of(step, [*tokens[:-1], [31, 31, 31, 31]]) == "", "one request that it does not explain"
+            assert fault_of(step, [*tokens[:-1], [44, 44, 44, 44]]) == "", "one request that it does not explain"
     assert name in named
 
 
@@ -127,7 +145,7 @@ def test_every_named_fault_of_a_sampler_is_tested() -> None:
     assert list(FAULTS) == list(SAMPLERS.values())
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("mistake", [*MISTAKES, *SHARED])
 def test_a_mistake_with_random_numbers_has_its_name(mistake: str) -> None:
     """Eight steps of three drafts leave no other mistake that explains all of their tokens."""
     rng = np.random.default_rng(7)
@@ -167,8 +185,9 @@ def test_a_misread_batch_has_its_name(mistake: str) -> None:
 def answer_of(step: SamplerBatch, b: int, draw: Draws | None, mistake: str) -> list[int]:
     """Return the tokens of a request whose sampler makes the mistake, with 0 as any bonus token."""
     assert draw is not None
-    numbers = MISTAKES.get(mistake, lambda u: u)
-    ruled = by_rule(step, b, numbers(draw.uniform.numpy()), draw.noise.numpy())
+    uniform, noise = draw.uniform.numpy(), draw.noise.numpy()
+    numbers = SHARED[mistake](uniform, noise) if mistake in SHARED else MISTAKES.get(mistake, lambda u: u)(uniform)
+    ruled = by_rule(step, b, numbers, noise)
     assert ruled is not None, "no near tie with this seed"
     emitted, rejected = ruled
     return emitted if rejected else [*emitted, 0]
