@@ -54,7 +54,9 @@ MISTAKEN_LIMITS = (
     "all tokens that tie with the last one of top-p were kept",
     "a draft that top-k drops were kept where it ties with the last token",
     "a draft that top-p drops were kept where it ties with the last token",
+    *(f"of the tokens that top-k keeps the first {lanes} alone counted in their mass" for lanes in (32, 64, 128, 256)),
     "the temperature were 1",
+    "a temperature below 0.01 counted as 0.01",
     "top_k did not count",
     "top_p did not count",
 )

@@ -65,6 +65,7 @@ CONTRACT = Contract(
             f"{_HOLTZMAN}; {_VLLM}",
             mistakes=(
                 "top_p counted the mass of the whole row, not of what top_k keeps",
+                "the tokens that tie with the last one of top_k counted once in the mass of top_p",
                 "top_p did not count",
             ),
         ),

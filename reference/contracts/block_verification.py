@@ -41,6 +41,7 @@ CONTRACT = Contract(
             "The joint ratio is r[0] = 1 and r[i] = min(r[i - 1] p[i] / q[i], 1) at the draft tokens. p and q are "
             "softmaxes over every id that target and draft share.",
             BLOCK_PAPER,
+            mistakes=("the joint ratio were cut at 1 behind the last draft alone",),
         ),
         Clause(
             "BLK-2",

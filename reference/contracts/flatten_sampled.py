@@ -24,6 +24,7 @@ CONTRACT = Contract(
             "FLS-1",
             "Row cu_num_logits[b] + i receives sampled[b, i], for i below num_sampled[b].",
             f"vllm 0.33.0 {_SYMBOL}",
+            mistakes=("the tokens of all requests stood side by side",),
         ),
         Clause(
             "FLS-2",

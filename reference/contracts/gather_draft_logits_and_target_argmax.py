@@ -50,7 +50,10 @@ CONTRACT = Contract(
             "(g + 1) * BLOCK_SIZE - 1, and its lowest id, for every block with a column.",
             _STATS,
             outputs=("local_max", "local_argmax"),
-            mistakes=("a last block that is not whole were left out",),
+            mistakes=(
+                "a last block that is not whole were left out",
+                "places of a block without an id counted as logits of 0",
+            ),
         ),
         Clause(
             "GDL-2",

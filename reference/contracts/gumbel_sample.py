@@ -57,7 +57,7 @@ CONTRACT = Contract(
             "the row's seed, position and step.",
             f"Gumbel-max trick; {_VLLM}",
             outputs=("sampled",),
-            mistakes=("the temperature were 1",),
+            mistakes=("the temperature were 1", "a temperature below 0.01 counted as 0.01"),
         ),
         Clause("GUM-2", "At temperature 0 the token is the argmax of the logits.", _VLLM),
         Clause("GUM-3", "Of equal scores the lowest id wins.", "contract: one rule for ties"),
@@ -72,6 +72,7 @@ CONTRACT = Contract(
             "from the logits rounded to the cache's dtype.",
             f"{_VLLM}; deepseek-ai/DeepSpec#48",
             outputs=("logits_cache",),
+            mistakes=("the cache cut logits below 2^-14 and did not round them",),
         ),
         Clause("GUM-6", "A padding row writes neither a token nor logits.", "vllm#47066"),
         Clause(

@@ -49,7 +49,7 @@ CONTRACT = Contract(
             "accepted draft tokens.",
             PAPER,
             outputs=("sampled",),
-            mistakes=("the temperature were 1",),
+            mistakes=("the temperature were 1", "a temperature below 0.01 counted as 0.01"),
         ),
         Clause("RSR-2", "If all draft tokens were accepted, the token is sampled from p of the bonus row.", PAPER),
         Clause(

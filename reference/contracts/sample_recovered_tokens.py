@@ -96,6 +96,7 @@ CONTRACT = Contract(
             "All positions of a request share one row of noise, row b for request b.",
             _VLLM,
             outputs=("output_token_ids_ptr",),
+            mistakes=("the first draft of a request had the noise of the request before it",),
         ),
         Clause(
             "SRT-5",

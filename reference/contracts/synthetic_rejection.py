@@ -54,6 +54,7 @@ CONTRACT = Contract(
             "SYN-7",
             "A draft token at a step without a rate is rejected.",
             "contract: no unchecked step is an index",
+            mistakes=("a step without a rate had the last rate",),
         ),
         Clause("SYN-8", "A padding request, state -1, reads no state and writes nothing.", "vllm#47066"),
         Clause("SYN-9", "Strides are honoured.", "contract: tensors, not pointers", fault="strides ignored"),

@@ -73,7 +73,10 @@ CONTRACT = Contract(
             "VTS-4",
             "Without replacement q(x) becomes 0 and q is normalised after each rejection; else q stays.",
             _WITHOUT,
-            mistakes=("the sum of q without rejected drafts were kept for the next node",),
+            mistakes=(
+                "q were not normalised again after a rejection",
+                "the sum of q without rejected drafts were kept for the next node",
+            ),
         ),
         Clause(
             "VTS-5",
@@ -82,6 +85,7 @@ CONTRACT = Contract(
             _PAPER,
             mistakes=(
                 "the mass before the last token still counted that of rejected drafts",
+                "the mass before a block of 1,024 ids were that of the block before it alone",
                 "the whole mass of the last draw still counted that of rejected drafts",
             ),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ OF_NUMBERS = {
     "every candidate of a draw were tested by the number of the first": "verify_draft_logits",
     "every candidate of a draw had the number of the first": "verify_draft_logits",
     "a candidate were tested by the number that has drawn it": "verify_draft_logits",
+    "a later candidate had the number of the first at as many positions later": "verify_draft_logits",
 }
 """Ops that show a mistake with random numbers; `gumbel_sample` shows the others."""
 
@@ -33,8 +35,20 @@ OF_NUMBERS = {
 def inputs_of(op: str, seed: int, shape: BatchShape) -> dict[str, Any]:
     """Return the arguments of a call as an oracle takes them, seeds and positions of 64 bits among them."""
     under_test = OpUnderTest(contracts.load(op), lambda **arguments: None)
+    if seed % 4 == 2 and op in ("verify_one_hot", "verify_draft_logits"):
+        shape = replace(shape, counts=(3,) * 16, vocab=700, temperature=1.0)
+    if seed % 4 == 2 and op in ("verify_tree_sampled", "verify_tree_typical"):  # three blocks of ids
+        shape = replace(shape, vocab=3000)
     call = make(op, seed, shape)
     inputs, _ = under_test.call(call.values, shapes=call.shapes)
+    if seed % 4 == 2 and op in ("verify_one_hot", "verify_draft_logits"):  # hundreds of tokens are kept
+        return {**inputs, "top_k": np.full(len(inputs["temperature"]), 600), "top_p": None}
+    if seed % 4 == 0 and (changes := OTHERWISE.get(op)):
+        return {**inputs, **changes[seed // 4 % len(changes)](inputs)}
+    if op == "expand_batch_to_tokens" and seed % 2:  # a fraction that float32 rounds
+        values = np.resize(np.array([0.1, 0.5], np.float32), len(inputs["input_ptr"]))
+        output = np.full(len(inputs["output_ptr"]), -7, np.float32)
+        return {**inputs, "input_ptr": values, "output_ptr": output, "replace_from": 0.1}
     if op == "expand_batch_to_tokens":  # integers that a float of 64 bits does not tell from the one to be replaced
         wide = 2**53 + np.arange(len(inputs["input_ptr"])) % 3
         output = np.full(len(inputs["output_ptr"]), -7)
@@ -46,6 +60,41 @@ def inputs_of(op: str, seed: int, shape: BatchShape) -> dict[str, Any]:
     if op in ("verify_one_hot", "verify_draft_logits") and seed % 2:
         return {**inputs, **tied(inputs, seed)}
     return inputs
+
+
+def colder(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return temperatures below 0.01, and logits that are as close to each other at them as before."""
+    heat = inputs["temperature"]
+    logits = {
+        name: inputs[name] for name in ("target_logits", "draft_logits", "logits") if inputs.get(name) is not None
+    }
+    cold = {name: (values * np.float32(0.004)).astype(values.dtype) for name, values in logits.items()}
+    return {"temperature": np.where(heat > 0, heat * 0.004, 0).astype(heat.dtype), **cold}
+
+
+def tiny(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return logits below 2^-14 for a cache of float16."""
+    rows, vocab = inputs["logits"].shape
+    return {
+        "logits": (inputs["logits"] * np.float32(1e-6)).astype(np.float32),
+        "logits_cache": np.zeros((len(inputs["temperature"]), 1, vocab), np.float16),
+        "logits_cache_col": np.zeros(rows, np.int32),
+    }
+
+
+OTHERWISE: dict[str, tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...]] = {
+    "apply_top_k_top_p": (lambda inputs: {"logits": np.round(inputs["logits"])},),
+    "gather_draft_logits_and_target_argmax": (
+        lambda inputs: {"target_logits": inputs["target_logits"] - np.float32(90)},
+    ),
+    "gumbel_sample": (tiny, colder),
+    "probabilistic_rejection": (colder,),
+    "residual_resample": (colder,),
+    "synthetic_rejection": (lambda inputs: {"acceptance_rates": inputs["acceptance_rates"][:1]},),
+    "verify_draft_logits": (colder,),
+    "verify_one_hot": (colder,),
+}
+"""Other arguments of every fourth call."""
 
 
 def tied(inputs: Mapping[str, Any], seed: int) -> dict[str, Any]:

@@ -24,7 +24,8 @@ Weigh = Callable[[Array, float, Any, Any, Rounding], Iterator[Weights]]
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Give an attribute another value for a while."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -45,7 +46,7 @@ def _keeping(limit: str, weigh: Weigh) -> Rule:
     def rule(op: str, inputs: Inputs) -> Outputs | None:
         if not _may_tie(inputs, limit):
             return None
-        with _replaced(import_module(f"verispec.reference.oracle.{op}"), "weights", weigh):
+        with replaced(import_module(f"verispec.reference.oracle.{op}"), "weights", weigh):
             return oracle_outputs(op, inputs)
 
     return rule
@@ -67,6 +68,38 @@ def _ties_of_p(row: Array, temperature: float, k: Any, p: Any, rounding: Roundin
             continue
         kept = np.where(logits >= logits[own.kept > 0].min(), first.kept, 0.0)
         yield Weights(kept if own.pool is own.kept else own.pool, kept)
+
+
+class _Lanes(np.ndarray[Any, Any]):
+    """Weights whose sum is that of the first `lanes` positive ones."""
+
+    lanes = 2**62  # arrays that are computed from these count all
+
+    def sum(self, *_: Any, **__: Any) -> Any:
+        kept = np.asarray(self)
+        return kept[kept > 0][: self.lanes].sum()
+
+
+def _mass_of_first(lanes: int) -> Rule:
+    """Return the mistake of kept tokens past the first `lanes` that are left out of their mass."""
+
+    def weigh(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Weights]:
+        for own in weights(row, temperature, k, p, rounding):
+            if k is None or not lanes < (own.kept > 0).sum() <= k:
+                yield own
+                continue
+            kept = own.kept.view(_Lanes)
+            kept.lanes = lanes
+            yield replace(own, kept=kept)
+
+    def rule(op: str, inputs: Inputs) -> Outputs | None:
+        limit = inputs.get("top_k")
+        if limit is None or not (limit > lanes).any():
+            return None
+        with replaced(import_module(f"verispec.reference.oracle.{op}"), "weights", weigh):
+            return oracle_outputs(op, inputs)
+
+    return rule
 
 
 def _keeping_draft(limit: str) -> Rule:
@@ -98,7 +131,7 @@ def _keeping_draft(limit: str) -> Rule:
 
             return outcomes
 
-        with _replaced(module, "weights", weigh), _replaced(module, "rows", rows):
+        with replaced(module, "weights", weigh), replaced(module, "rows", rows):
             return oracle_outputs(op, inputs)
 
     return rule
@@ -143,7 +176,7 @@ def _without(change: Callable[[Weights, Weights], Weights]) -> Rule:
     right = Weights.without
 
     def rule(op: str, inputs: Inputs) -> Outputs:
-        with _replaced(_fused.Weights, "without", lambda own, token: change(own, right(own, token))):
+        with replaced(_fused.Weights, "without", lambda own, token: change(own, right(own, token))):
             return oracle_outputs(op, inputs)
 
     return rule
@@ -154,6 +187,10 @@ LIMITED: dict[str, Rule] = {
     "all tokens that tie with the last one of top-p were kept": _keeping("top_p", _ties_of_p),
     "a draft that top-k drops were kept where it ties with the last token": _keeping_draft("top_k"),
     "a draft that top-p drops were kept where it ties with the last token": _keeping_draft("top_p"),
+    **{
+        f"of the tokens that top-k keeps the first {lanes} alone counted in their mass": _mass_of_first(lanes)
+        for lanes in (32, 64, 128, 256)
+    },
 }
 """Mistakes of the fused ops that sample, by their words."""
 

@@ -80,6 +80,32 @@ def other_trials(change: Callable[[Callable[[int], tuple[float, float]], int], t
     return rule
 
 
+def _overlapping(size: int) -> Rule:
+    """Return the mistake of blocks of `size` tokens whose numbers begin half a block after those of the one before."""
+
+    def rule(op: str, inputs: Inputs) -> Outputs:
+        noise = philox.gumbel
+
+        def gumbel(seed: int, pos: int, step: int, draw: Draw, lanes: int) -> Array:
+            ids = np.arange(lanes)
+            places = ids // size * (size // 2) + ids % size
+            numbers: Array = noise(seed, pos, step, draw, int(places.max(initial=0)) + 1)[places]
+            return numbers
+
+        with patched({noise: gumbel}, _fused.Numbers.trial):
+            return oracle_outputs(op, inputs)
+
+    return rule
+
+
+def _of_later_positions(op: str, inputs: Inputs) -> Outputs | None:
+    if not op.startswith(("verify_one_hot", "verify_draft_logits")):
+        return None
+    trial = _fused.Numbers.trial
+    with patched({}, lambda own, t: trial(replace(own, pos=own.pos + t), 0)):
+        return oracle_outputs(op, inputs)
+
+
 @contextmanager
 def patched(functions: Mapping[Any, Any], trial: Callable[[Any, int], tuple[float, float]]) -> Iterator[None]:
     """Replace functions of random numbers in all oracles, and the numbers of trials."""
@@ -114,6 +140,7 @@ NUMBER_MISTAKES: dict[str, Rule] = {
         f"tokens {period} ids apart had the same random number": other_numbers(period=period)
         for period in (4, 128, 256, 512, 1024, 2048, 4096, 8192)
     },
+    "neighbouring blocks of 1,024 ids shared half of their random numbers": _overlapping(1024),
     "drafts were drawn by the numbers of verification": other_numbers(_draw(Draw.DRAFT, Draw.TARGET)),
     "tokens were drawn by the numbers of drafting": other_numbers(_draw(Draw.TARGET, Draw.DRAFT)),
     "acceptance had the number by which a token is drawn": other_numbers(_draw(Draw.ACCEPT, Draw.TARGET)),
@@ -121,6 +148,7 @@ NUMBER_MISTAKES: dict[str, Rule] = {
         lambda right, t: (right(t)[0], right(0)[1])
     ),
     "every candidate of a draw had the number of the first": other_trials(lambda right, t: right(0)),
+    "a later candidate had the number of the first at as many positions later": _of_later_positions,
     "a candidate were tested by the number that has drawn it": other_trials(lambda right, t: (right(t)[0],) * 2),
 }
 """Mistakes of all ops with a counter-based RNG, by their words."""

@@ -25,6 +25,7 @@ class _Node:
         without_replacement: True if a rejected token leaves `q`.
         rejected: tokens of rejected children.
         tried: sum of the probabilities of tried children.
+        keeps_sum: True if `q_sum` still counts rejected tokens, which is wrong.
     """
 
     p: Array
@@ -34,6 +35,7 @@ class _Node:
     q_sum: float = 1.0
     rejected: list[int] = field(default_factory=list)
     tried: float = 0.0
+    keeps_sum: bool = False
 
     def reject(self, token: int) -> bool:
         """Replace the weights by the residual of a rejection; return False and keep them if it has no mass."""
@@ -48,7 +50,7 @@ class _Node:
         if self.q is not None and self.without_replacement:
             self.q[token] = 0.0
             scale = power_of_two(total(self.q))
-            self.q, self.q_sum = self.q * scale, total(self.q) * scale
+            self.q, self.q_sum = self.q * scale, (self.q_sum if self.keeps_sum else total(self.q)) * scale
         self.rejected.append(token)
         return True
 
@@ -79,7 +81,12 @@ def _walk(given: Inputs, step: Step) -> Outputs:
 
 
 def sampled(
-    begin: Begin = _nothing, last: Draw = _own, *, rejects_untried: bool = False, drawn: bool | None = None
+    begin: Begin = _nothing,
+    last: Draw = _own,
+    *,
+    rejects_untried: bool = False,
+    drawn: bool | None = None,
+    keeps_sum: bool = False,
 ) -> Rule:
     """Return a mistake of `verify_tree_sampled`.
 
@@ -88,6 +95,7 @@ def sampled(
         last: draw of the last token.
         rejects_untried: True takes children that a full path does not try for rejected ones.
         drawn: True for a mistake with draft probabilities alone, False for one without them.
+        keeps_sum: True if the sum of q still counts rejected tokens.
     """
 
     def rule(op: str, inputs: Inputs) -> Outputs | None:
@@ -100,7 +108,7 @@ def sampled(
             draft = given["draft_probs"]
             whole = weights(given["target_probs"][b, at])
             q = None if draft is None else weights(draft[b, at])
-            node = _Node(whole, q, bool(given["WITHOUT_REPLACEMENT"]))
+            node = _Node(whole, q, bool(given["WITHOUT_REPLACEMENT"]), keeps_sum=keeps_sum)
             if b in before:
                 begin(node, before[b])
             before[b] = node
@@ -205,16 +213,32 @@ def whole_mass(whole: Array, left: Array, u: float) -> int:
     return int(above[0]) if len(above) else draw(left, 1.0)
 
 
+def one_block_before(whole: Array, left: Array, u: float) -> int:
+    """Draw by cumulative weights that count, before a block of `_BLOCK` ids, those of one block alone."""
+    bound, before = np.float64(u) * total(left), 0.0
+    for start in range(0, len(left), _BLOCK):
+        block = left[start : start + _BLOCK]
+        above = np.flatnonzero((before + np.cumsum(block) > bound) & (block > 0))
+        if len(above):
+            return start + int(above[0])
+        before = total(block)
+    return draw(left, 1.0)
+
+
+_BLOCK = 1024
 _UNTRIED = "children that a full path does not try counted as rejected"
 _BEFORE = "the mass before the last token still counted that of rejected drafts"
+_ONE_BLOCK = "the mass before a block of 1,024 ids were that of the block before it alone"
 _WHOLE = "the whole mass of the last draw still counted that of rejected drafts"
 
 SAMPLED: dict[str, Rule] = {
+    "q were not normalised again after a rejection": sampled(drawn=True, keeps_sum=True),
     "the sum of q without rejected drafts were kept for the next node": sampled(_keep_q_sum, drawn=True),
     "the sum of p after rejections were kept for the next node": sampled(_keep_p_sum),
     "the sums of p and q after rejections were kept for the next node": sampled(_keep_sums, drawn=True),
     "a node started from what the rejections of the node before left": sampled(_keep_weights),
     _UNTRIED: sampled(rejects_untried=True),
+    _ONE_BLOCK: sampled(last=one_block_before),
     _BEFORE: sampled(last=mass_before, drawn=False),
     _WHOLE: sampled(last=whole_mass, drawn=False),
 }
@@ -226,6 +250,7 @@ TYPICAL: dict[str, Rule] = {
     "the sum of rejected siblings were kept for the next node": typical(_keep_tried),
     "the rejected children of the node before counted as a node's own": typical(_keep_rejected),
     _UNTRIED: typical(rejects_untried=True),
+    _ONE_BLOCK: typical(last=one_block_before),
     _BEFORE: typical(last=mass_before),
     _WHOLE: typical(last=whole_mass),
 }
