@@ -88,9 +88,13 @@ CONTRACT = Contract(
         ),
         Clause(
             "EXP-3",
-            "Where the input equals replace_from, replace_to is written; no other value changes, NaN included.",
+            "Where the input equals replace_from, rounded to the input's dtype, replace_to is written; no other value "
+            "changes, NaN included.",
             f"{_VLLM}; a greedy temperature of 0 becomes 1 before the division by it",
-            mistakes=("integers were compared with replace_from as floats of 64 bits",),
+            mistakes=(
+                "integers were compared with replace_from as floats of 64 bits",
+                "floats were compared with replace_from before it is rounded to their dtype",
+            ),
         ),
         Clause(
             "EXP-4",

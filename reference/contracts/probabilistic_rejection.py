@@ -19,7 +19,7 @@ CONTRACT = Contract(
             "acceptance sample of the request's seed, position and step. p and q are softmaxes over every id that "
             "target and draft share.",
             f"{PAPER}; {_KERNEL}",
-            mistakes=("the temperature were 1",),
+            mistakes=("the temperature were 1", "a temperature below 0.01 counted as 0.01"),
         ),
         Clause("PRJ-2", "Without draft logits q is 1 at the draft token.", f"{PAPER}, one-hot q; vllm#40651"),
         Clause(
@@ -67,8 +67,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "PRJ-10",
-            "NaN counts as minus infinity. A token without target probability is rejected, also where the draft gives "
-            "it none, and so is every token in a row without any probability.",
+            "NaN counts as minus infinity, which adds nothing to a sum, however many such ids stand side by side. A "
+            "token without target probability is rejected, also where the draft gives it none, and so is every token "
+            "in a row without any probability.",
             "vllm 0.32.0 test_all_nan_target_logits_in_range",
         ),
         Clause(

@@ -69,6 +69,7 @@ CONTRACT = Contract(
             mistakes=(
                 "the rejected children of the node before counted as a node's own",
                 "the mass before the last token still counted that of rejected drafts",
+                "the mass before a block of 1,024 ids were that of the block before it alone",
                 "the whole mass of the last draw still counted that of rejected drafts",
             ),
         ),
@@ -100,8 +101,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "VTT-9",
-            "So is a token outside of the vocabulary and a node whose place is outside of the batch; a link outside of "
-            "the tree ends a list, and a root outside of the batch emits nothing.",
+            "So is a token outside of the vocabulary and a node whose place is outside of the batch, whose token can "
+            "still be drawn; a link outside of the tree ends a list, and a root outside of the batch emits nothing.",
             "contract: no unchecked id is an index",
             unreachable="drafters share the target's vocabulary; links come from build_draft_tree or its like",
         ),

@@ -108,6 +108,10 @@ def test_nan_and_masked_rows(op: OpUnderTest, seed: int, rows: str, temperature:
     logits = requests.target_logits
     if rows == "masked":
         logits[:, 5:] = -np.inf
+        wide = batch(seed, "ragged", draft, 9_000, temperature=float(temperature))
+        wide.target_logits[:, :5_000] = -np.inf  # whole blocks of a kernel have no probability
+        wide.draft_sampled[1::2] = 7_000
+        verify(op, wide)
     else:
         logits[:: 2 if rows == "some" else 1, :: 2 if rows == "some" else 1] = np.nan
     verify(op, requests)

@@ -165,6 +165,7 @@ def test_ids_and_links_out_of_bounds(op: OpUnderTest, seed: int, links: str) -> 
         values["uniform_samples"][1:, 0] = 0.75
     else:
         trees.places[1:3, 0 if links == "root" else 2] = -1, 16
+        values["uniform_samples_for_final_sampling"][1:3] = 0.875  # the token of the node that was not tried
     check(op, trees, values, 3 if links == "to the root" else None)
 
 

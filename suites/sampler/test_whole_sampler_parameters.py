@@ -24,6 +24,7 @@ from verispec.suites.sampler._mistaken import mistaken_outcomes, telling_laws
 from verispec.suites.sampler._parameters import (
     AND,
     COUNTS,
+    GRAMMAR_VOCAB,
     IGNORED,
     LONG_VOCAB,
     MASKS,
@@ -92,7 +93,8 @@ def check_greedy(
     def further() -> Step:
         if parameter == "long bad words":
             return long_words_step(rng, draft, heat)
-        return random_step(rng, parameter, draft, heat, vocab=LONG_VOCAB if is_long else 32, is_long=is_long)
+        vocab = LONG_VOCAB if is_long else GRAMMAR_VOCAB if parameter == "grammar" else 32
+        return random_step(rng, parameter, draft, heat, vocab=vocab, is_long=is_long)
 
     behind = 0
     for done in range(MOST_ROUNDS):
