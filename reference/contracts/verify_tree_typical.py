@@ -105,6 +105,7 @@ CONTRACT = Contract(
             "still be drawn; a link outside of the tree ends a list, and a root outside of the batch emits nothing.",
             "contract: no unchecked id is an index",
             unreachable="drafters share the target's vocabulary; links come from build_draft_tree or its like",
+            mistakes=("a child whose place is outside of the batch counted as rejected",),
         ),
         Clause(
             "VTT-10",

@@ -6,7 +6,7 @@ batches. A case id names this file, so that its cases cannot move to another one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,6 +56,14 @@ def test_top_p_is_exact(sampler: SamplerUnderTest, seed: int, limit: str, check:
         check_edge(sampler, seed, limit, check, (first, second, 1 - second - first), stays=side < 0)
 
 
+def where_wrong(counts: Sequence[int], wrong: Sequence[bool]) -> str:
+    """Return words for the rows that gave wrong tokens: those of drafts alone, bonus rows alone, or empty."""
+    kinds = {count > 0 for count, is_wrong in zip(counts, wrong, strict=True) if is_wrong}
+    if len(kinds) != 1 or len({count > 0 for count in counts}) != 2:
+        return ""
+    return " by rows of drafts alone" if True in kinds else " by bonus rows alone"
+
+
 WIDE: dict[str, dict[str, float]] = {"top_k": {"top_k": 3000}, "top_p": {"top_p": 0.75}, "min_p": {"min_p": 0.5}}
 KEPT = {"top_k": 3000, "top_p": 3072, "min_p": VOCAB}
 """Tokens that a wide limit keeps in a row that is flat within 1 %, about."""
@@ -81,7 +89,8 @@ def test_wide_limits_keep_thousands_of_tokens(sampler: SamplerUnderTest, seed: i
     if max(ranks) < 2048:
         refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; none of {REQUESTS} has a rank past {max(ranks)}")
     if max(ranks) > KEPT[limit] + 64:
-        refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; one that was emitted has rank {max(ranks)}")
+        said = where_wrong(step.counts, [rank > KEPT[limit] + 64 for rank in ranks])
+        refuse(f"{limit} keeps {KEPT[limit]} tokens of a flat row; one that was emitted{said} has rank {max(ranks)}")
 
 
 @case("WS-6", family=FAMILIES, limit="top_k", check="ties")
@@ -189,13 +198,14 @@ def check_edge(
     step.logits[:, first], step.logits[:, second] = heat * float(np.log(masses[0])), heat * float(np.log(masses[1]))
     for ids in step.draft_token_ids:
         ids[:] = [drafted] * len(ids)  # type: ignore[index]
-    seen = {emitted[0] for emitted in sampler(step)}
-    wanted = {first, second} if stays else {first}
+    tokens = [emitted[0] for emitted in sampler(step)]
+    seen, wanted = set(tokens), {first, second} if stays else {first}
     if seen != wanted:
         what = f"{name} = {value} and masses {masses[0]:.6f} and {masses[1]:.6f} of two tokens"
         if heat != 1:
             what = f"at a temperature of {heat}, after which a limit comes, {what}"
-        refuse(f"{what} keep {sorted(wanted)}; emitted were {sorted(seen)}")
+        said = where_wrong(counts, [token not in wanted for token in tokens])
+        refuse(f"{what} keep {sorted(wanted)}; emitted were {sorted(seen)}{f', others{said}' if said else ''}")
 
 
 @case(

@@ -82,6 +82,13 @@ def tiny(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def lost(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return places of which every third one, but for roots, is outside of the batch."""
+    places = inputs["retrieve_index"].copy()
+    places[:, 1::3] = -1
+    return {"retrieve_index": places}
+
+
 OTHERWISE: dict[str, tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...]] = {
     "apply_top_k_top_p": (lambda inputs: {"logits": np.round(inputs["logits"])},),
     "gather_draft_logits_and_target_argmax": (
@@ -93,6 +100,7 @@ OTHERWISE: dict[str, tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...]] 
     "synthetic_rejection": (lambda inputs: {"acceptance_rates": inputs["acceptance_rates"][:1]},),
     "verify_draft_logits": (colder,),
     "verify_one_hot": (colder,),
+    "verify_tree_typical": (dict, dict, lost),
 }
 """Other arguments of every fourth call."""
 

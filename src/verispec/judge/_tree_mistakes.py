@@ -67,6 +67,14 @@ def _own(whole: Array, left: Array, u: float) -> int:
     return draw(left, u)
 
 
+def _lost(given: Inputs, b: int, node: int) -> list[int]:
+    """Return the tokens of the children of a node whose places are outside of the batch."""
+    vocab, places = given["target_probs"].shape[2], len(given["predicts"])
+    found = children(given["retrieve_next_token"][b, node], given["retrieve_next_sibling"][b])
+    lost = [int(given["candidates"][b, c]) for c in found if not 0 <= given["retrieve_index"][b, c] < places]
+    return [token for token in lost if 0 <= token < vocab]
+
+
 def _tokens(given: Inputs, b: int, node: int, is_full: bool) -> list[tuple[int, int]]:
     """Return the children of a node that can be tried, each with its token."""
     vocab, places = given["target_probs"].shape[2], len(given["predicts"])
@@ -135,6 +143,7 @@ def typical(
     rejects_untried: bool = False,
     is_alone: bool = False,
     is_once: bool = False,
+    rejects_lost: bool = False,
 ) -> Rule:
     """Return a mistake of `verify_tree_typical`; see `sampled`.
 
@@ -144,6 +153,7 @@ def typical(
         rejects_untried: True if children that a full path does not try count as rejected.
         is_alone: True if tried children are not added up.
         is_once: True if a child with the token of a rejected sibling adds nothing.
+        rejects_lost: True if children whose places are outside of the batch count as rejected.
     """
 
     def rule(op: str, inputs: Inputs) -> Outputs | None:
@@ -166,6 +176,8 @@ def typical(
                 node.rejected.append(token)
             left = whole.copy()
             left[node.rejected] = 0.0
+            if rejects_lost and not is_full:
+                left[_lost(given, b, at)] = 0.0
             return None, last(whole, left, given["uniform_samples_for_final_sampling"][b])
 
         return _walk(given, step)
@@ -247,6 +259,7 @@ SAMPLED: dict[str, Rule] = {
 TYPICAL: dict[str, Rule] = {
     "the probabilities of rejected siblings were not added up": typical(is_alone=True),
     "a token that two siblings share counted once": typical(is_once=True),
+    "a child whose place is outside of the batch counted as rejected": typical(rejects_lost=True),
     "the sum of rejected siblings were kept for the next node": typical(_keep_tried),
     "the rejected children of the node before counted as a node's own": typical(_keep_rejected),
     _UNTRIED: typical(rejects_untried=True),
