@@ -60,10 +60,10 @@ class Step:
         forgets: rows that count no drafts as output, which is wrong: "all", "drafts", "bonus" or none.
         ignores: rows whose parameters are ignored, likewise.
         words: part of a bad word that counts where it is wrong: "last" for its last two tokens, "one" for words of
-            one token alone, "any" for its last token whatever stands before it, "short" for the end of a word that is
+            one token alone, "any" for its last token whatever stands before it. "short" is the end of a word that is
             longer than the text.
-        counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts alone,
-            and, in presence and frequency penalties, "prompt" for those of the prompt too, "ids" for all but id 0.
+        counts: tokens that count as output where it is wrong: "last" for the last one alone, "drafts" for drafts
+            alone. In presence and frequency penalties "prompt" is those of the prompt too, "ids" all but id 0.
         misread: mistake of `misread` in words, of requests that have its parameters.
         order: wrong order of `mistaken` in words, of requests that have its parameters.
         repeats: mistake of `repetitions` in words, of requests that have a repetition penalty.
