@@ -47,7 +47,8 @@ CONTRACT = Contract(
         Clause(
             "GDL-1",
             "At temperature 0, entry g of local_max and local_argmax is the maximum of block g, ids g * BLOCK_SIZE to "
-            "(g + 1) * BLOCK_SIZE - 1, and its lowest id, for every block with a column.",
+            "(g + 1) * BLOCK_SIZE - 1, and its lowest id, for every block with a column. Places without an id never "
+            "win.",
             _STATS,
             outputs=("local_max", "local_argmax"),
             mistakes=(
