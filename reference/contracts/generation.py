@@ -100,7 +100,8 @@ CONTRACT = Contract(
             "without rejected drafts, in a tree after each node's own path. The drafter reads each token once, one "
             "position and one slot after the token before it, at ends of chunks and blocks too. After a preemption it "
             "reads all of them again. An Eagle3 head reads the configured target layers, for later drafts its own last "
-            "state, and maps its ids by d2t. A head's keys of verified tokens come from the target's states.",
+            "state before the norm, and maps its ids by d2t. A head's keys of verified tokens come from the target's "
+            "states.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
             "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch; "
             "vllm#14649: keys of accepted drafts that stayed those of the head's own states",
@@ -328,8 +329,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-50",
-            "Prompt lookup drafts what followed the longest suffix of at most ngram_max tokens that occurs earlier, in "
-            "all steps by one rule: at its first place or at its last, places that overlap the suffix included.",
+            "Prompt lookup drafts what followed the longest suffix of ngram_min to ngram_max tokens that occurs "
+            "earlier, in all steps by one rule: at its first place or at its last, places that overlap the suffix "
+            "included.",
             "Saxena 2023, Prompt Lookup Decoding; vllm#15348: suffixes of the minimum length alone; vllm 0.33.0 "
             "NgramProposer: the first place",
             keeps_text=True,

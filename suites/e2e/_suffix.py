@@ -46,6 +46,7 @@ class SuffixRule:
         is_of_continued: True if a probability is that among the occurrences that go on, which is wrong, and not among
             all, the end of a text included.
         is_past_k: True if tokens behind the K that a step can verify count for the choice of a draft, which is wrong.
+        is_newest: True if of too many outputs the newest earlier one goes, which is wrong, and not the oldest one.
     """
 
     options: LoadOptions
@@ -55,6 +56,7 @@ class SuffixRule:
     is_latest: bool = False
     is_of_continued: bool = False
     is_past_k: bool = False
+    is_newest: bool = False
 
 
 NO_LIMIT = 10_000
@@ -77,7 +79,8 @@ def mistakes(options: LoadOptions) -> dict[str, SuffixRule]:
     rules["a draft had to be likelier than suffix_decoding_min_token_prob"] = SuffixRule(options, is_above=True)
     rules["the token behind the latest occurrence was drafted"] = SuffixRule(options, is_latest=True)
     rules["occurrences at the end of a text did not count"] = SuffixRule(options, is_of_continued=True)
-    rules["tokens past the last draft counted for its choice"] = SuffixRule(options, is_past_k=True)
+    rules["tokens past K counted for the choice of a draft"] = SuffixRule(options, is_past_k=True)
+    rules["the newest of too many outputs was dropped, and not the oldest"] = SuffixRule(options, is_newest=True)
     return {words: rule for words, rule in rules.items() if rule != SuffixRule(options)}
 
 
@@ -114,7 +117,8 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, rule: SuffixRule) -> 
     """
     options = rule.options
     kept = options.suffix_decoding_max_cached_requests
-    outputs = [*texts.earlier, known][-kept:] if kept else []
+    earlier = texts.earlier[: kept - 1] if rule.is_newest and kept else texts.earlier
+    outputs = [*earlier, known][-kept:] if kept else []
     own = *texts.prompt, *known
     context = own[-options.suffix_decoding_max_tree_depth :]
     found: dict[Tokens, float] = {(): 0.0}
