@@ -101,7 +101,7 @@ CONTRACT = Contract(
             "position and one slot after the token before it, at ends of chunks and blocks too. After a preemption it "
             "reads all of them again. An Eagle3 head reads the configured target layers, for later drafts its own last "
             "state before the norm, and maps its ids by d2t. A head's keys of verified tokens come from the target's "
-            "states.",
+            "states. A drafter has its own configuration, also where the target's differs.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
             "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch; "
             "vllm#14649: keys of accepted drafts that stayed those of the head's own states",
@@ -114,8 +114,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-16",
-            "Every step emits its accepted draft tokens and one target token: the recovered token at a rejection, "
-            "else the bonus token.",
+            "Every step emits its accepted draft tokens, the last of its drafts too, and one target token: the "
+            "recovered token at a rejection, else the bonus token.",
             f"{_PAPER}, algorithm 1",
         ),
         Clause(

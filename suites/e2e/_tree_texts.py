@@ -76,13 +76,14 @@ def accepted_with(tokens: Mapping[Ranks, int], following: Sequence[int]) -> int:
     return len(path)
 
 
-SHARED, KEPT, UNSCALED, TESTED, LAST = "shared", "kept", "unscaled", "tested", "last"
+SHARED, KEPT, UNSCALED, TESTED, LAST, FIRST = "shared", "kept", "unscaled", "tested", "last", "first"
 LAW_MISTAKES = {
     "the drafts of a level shared one random number": SHARED,
     "a rejected draft could be drawn behind its path": KEPT,
     "a draft were tested by its own probability, and not by its share of what its rejected siblings leave": UNSCALED,
     "the token behind a path were drawn by the number that has tested the last draft": TESTED,
     "the token behind a path were drawn by the number of the tree's last draft": LAST,
+    "the token behind a path were drawn by the number of the tree's first draft": FIRST,
 }
 """Mistakes of the verification of trees by their words, to follow "as if"."""
 
@@ -151,6 +152,10 @@ def mistaken_tree_laws(
     def drafted(*known: int) -> dict[Ranks, int]:
         return drafted_with(drafter, (*prompt, *known), paths, "")
 
+    def untested(p: Array, children: Sequence[int], mistake: str) -> tuple[float, float]:
+        """Return the range of the number of a draw behind a root whose children were rejected."""
+        return (chance_of(p, children, children[0]) if mistake == FIRST else 0.0), 1.0
+
     laws = {(told, ends): np.zeros((size,) * 3) for told in LAW_MISTAKES for ends in ("", ", for a last token too")}
     for a in range(size):
         tree = drafted(a)
@@ -162,11 +167,17 @@ def mistaken_tree_laws(
             is_top, is_lower = paths[-1] in top, paths[-1] in lower
             for (told, ends), law in laws.items():
                 mistake = LAW_MISTAKES[told]
-                accepted, drawn = level_law(rows((a,)), tried, mistake, has_last=is_top)
+                number = untested(rows((a,)), tried, mistake)
+                accepted, drawn = level_law(rows((a,)), tried, mistake, number, has_last=is_top)
                 is_known = mistake == TESTED or (mistake == LAST and node == paths[-1])
-                number = 0.0, chance_of(rows((a,)), tried, b) if node and is_known else 1.0
+                if mistake == FIRST and node == top[0]:
+                    number = 0.0, number[0]
+                elif mistake != FIRST or not node:
+                    number = 0.0, chance_of(rows((a,)), tried, b) if node and is_known else 1.0
                 behind = sum(level_law(third, below, mistake, number, has_last=is_lower))
-                last = sum(level_law(third, anew, mistake, has_last=is_top)) if ends else third
+                last = third
+                if ends:
+                    last = sum(level_law(third, anew, mistake, untested(third, anew, mistake), has_last=is_top))
                 law[a, b] = first[a] * (accepted[b] * behind + drawn[b] * last)
     return {told + ends: law.ravel() for (told, ends), law in laws.items()}
 

@@ -408,12 +408,22 @@ def test_the_length_limit_is_reached_in_the_smallest_cache(load: Load, prompts: 
         reference_model(TARGET).judge_greedy(prompt, result.token_ids, "the sequence at the limit")
 
 
+MANY_SHORT = 40
+"""Steps that accept all drafts but the last one, of which some must accept that too."""
+
+
 @case("GEN-16", draft=[*SPECULATIVE, *FURTHER], reach="any step with drafts")
 def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any, draft: str) -> None:
-    """The steps account for every token; only what the last one emitted may be cut by max_tokens."""
+    """The steps account for every token; only what the last one emitted may be cut by max_tokens.
+
+    These drafters' last draft behind right ones is right in half of the steps: never in `MANY_SHORT` with 1e-12.
+    """
     results = stepped(load(draft), greedy(prompts[:12], 40))
     steps = [step for result in results for step in result.steps]
     if not any(0 < step.drafted == step.accepted for step in steps):
+        short = sum(0 < step.accepted == step.drafted - 1 for step in steps)
+        message = f"{short} steps accept all of their drafts but the last one, and no step accepts all of them"
+        require(short < MANY_SHORT, f"{message}: the last draft of a step is lost, or the bonus token behind it")
         raise Inconclusive("no step accepted all its drafts")
     for n, result in enumerate(results):
         emitted = [step.accepted + 1 for step in result.steps]
