@@ -273,8 +273,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-43",
-            "Each token of a request is the target's with the request's own LoRA adapter, drafts and the keys and "
-            "values of every chunk of its prompt included, whatever adapters the requests beside and before it have.",
+            "Each token of a request is the target's with the request's own LoRA adapter, scaled as its configuration "
+            "says, drafts and the keys and values of every chunk of its prompt included, whatever adapters the "
+            "requests beside and before it have.",
             "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
         Clause(

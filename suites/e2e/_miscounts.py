@@ -34,6 +34,7 @@ PROMPT = "min_tokens counted the prompt too"
 PART = "a bad word was forbidden behind a part of its first tokens, where the output was no longer"
 WHOLE = "the logit bias lost its fraction"
 ANEW = "the grammar began anew in the middle of the text"
+EQUAL = "the frequency penalty were that of presence"
 
 
 def offsets(result: GenerationResult) -> list[int]:
@@ -175,6 +176,7 @@ def misread(request: GenerationRequest) -> dict[str, GenerationRequest]:
     found = {
         WHOLE: replace(request, logit_bias={token: float(int(value)) for token, value in bias.items()}),
         PROMPT: replace(request, min_tokens=max(request.min_tokens - prompt, 0)),
+        EQUAL: replace(request, frequency_penalty=request.presence_penalty),
     }
     return {words: other for words, other in found.items() if other != request}
 

@@ -169,14 +169,16 @@ def require_reason(result: GenerationResult, room: int, stops: Collection[int], 
     require(result.finish_reason is wanted, f"{what} {message}".lstrip())
 
 
-def require_stopped(results: Sequence[GenerationResult], stops: Collection[int]) -> None:
+def require_stopped(
+    results: Sequence[GenerationResult], stops: Collection[int], what: str = "a stop token of theirs"
+) -> None:
     """Check that no text goes on past one of its stop tokens; a failure tells at which others texts end."""
     passed = [set(result.token_ids[:-1]).intersection(stops) for result in results]
     if not (count := sum(map(bool, passed))):
         return
     missed = set().union(*passed)
     told = ", ".join(map(str, sorted(missed)))
-    message = f"{count} of {len(results)} texts go on past {told}, a stop token of theirs"
+    message = f"{count} of {len(results)} texts go on past {told}, {what}"
     ends = sorted({token for result in results for token in result.token_ids[-1:]}.intersection(stops) - missed)
     require(False, message + (f"; texts end at {', '.join(map(str, ends))}" if ends else ""))
 
@@ -270,7 +272,7 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
     generator = load("draft_model k=3", target=folder, drafter=tiny["target"])
     results = generator.generate([GenerationRequest(prompt, max_tokens=16) for prompt in prompts])
     ended = 0
-    require_stopped(results, {EOS, other})
+    require_stopped(results, {EOS, other}, f"an end of sequence: the generation configuration lists {[EOS, other]}")
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         places = [place for place, token in enumerate(text) if token in (EOS, other)]
         end = places[0] + 1 if places else len(text)

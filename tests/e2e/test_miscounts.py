@@ -84,6 +84,7 @@ VALUES: dict[str, dict[str, Any]] = {
     miscounts.PROMPT: {"min_tokens": 30, "stop_token_ids": (1, 2)},
     miscounts.PART: {"bad_words": tuple((a, b, c) for a in range(3) for b in range(VOCAB) for c in range(2))},
     miscounts.ANEW: {"grammar": residues(VOCAB)},
+    miscounts.EQUAL: {"presence_penalty": 0.4, "frequency_penalty": 0.9},
 }
 """Fields of requests whose values an engine misreads, by the mistake."""
 
