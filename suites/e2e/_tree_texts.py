@@ -99,7 +99,7 @@ def level_law(
     p: Array,
     children: Sequence[int],
     mistake: str,
-    number: tuple[float, float] = (0.0, 1.0),
+    number: tuple[float, float] | None = None,
     *,
     has_last: bool = True,
 ) -> tuple[Array, Array]:
@@ -109,7 +109,8 @@ def level_law(
         p: the target's probabilities.
         children: tokens of the drafts, in the order in which they are tried.
         mistake: a value of `LAW_MISTAKES`.
-        number: range of the random number of the draw behind a path, as far as the tests before this level show it.
+        number: range of the random number of the draw behind a path, as far as the tests before this level show it;
+            None for a level behind the root.
         has_last: True if the last of the children is the tree's last node.
     """
     accepted, left = np.zeros_like(p), p.copy()
@@ -126,7 +127,9 @@ def level_law(
     drawn = p if mistake == KEPT or not left.sum() > 0 else left / left.sum()
     if children and (mistake == TESTED or (mistake == LAST and has_last)):
         number = chance, 1.0
-    low, high = number
+    elif children and mistake == FIRST and number is None:
+        number = chance_of(p, children, children[0]), 1.0
+    low, high = number or (0.0, 1.0)
     if low < high:
         drawn = np.diff(drawn.cumsum().clip(low, high), prepend=low) / (high - low)
     return accepted, rest * drawn
@@ -152,10 +155,6 @@ def mistaken_tree_laws(
     def drafted(*known: int) -> dict[Ranks, int]:
         return drafted_with(drafter, (*prompt, *known), paths, "")
 
-    def untested(p: Array, children: Sequence[int], mistake: str) -> tuple[float, float]:
-        """Return the range of the number of a draw behind a root whose children were rejected."""
-        return (chance_of(p, children, children[0]) if mistake == FIRST else 0.0), 1.0
-
     laws = {(told, ends): np.zeros((size,) * 3) for told in LAW_MISTAKES for ends in ("", ", for a last token too")}
     for a in range(size):
         tree = drafted(a)
@@ -167,17 +166,14 @@ def mistaken_tree_laws(
             is_top, is_lower = paths[-1] in top, paths[-1] in lower
             for (told, ends), law in laws.items():
                 mistake = LAW_MISTAKES[told]
-                number = untested(rows((a,)), tried, mistake)
-                accepted, drawn = level_law(rows((a,)), tried, mistake, number, has_last=is_top)
+                accepted, drawn = level_law(rows((a,)), tried, mistake, has_last=is_top)
                 is_known = mistake == TESTED or (mistake == LAST and node == paths[-1])
-                if mistake == FIRST and node == top[0]:
-                    number = 0.0, number[0]
-                elif mistake != FIRST or not node:
-                    number = 0.0, chance_of(rows((a,)), tried, b) if node and is_known else 1.0
+                number = 0.0, chance_of(rows((a,)), tried, b) if node and is_known else 1.0
+                if mistake == FIRST and node:
+                    chance = chance_of(rows((a,)), tried, tried[0])
+                    number = (0.0, chance) if node == top[0] else (chance, 1.0)
                 behind = sum(level_law(third, below, mistake, number, has_last=is_lower))
-                last = third
-                if ends:
-                    last = sum(level_law(third, anew, mistake, untested(third, anew, mistake), has_last=is_top))
+                last = sum(level_law(third, anew, mistake, has_last=is_top)) if ends else third
                 law[a, b] = first[a] * (accepted[b] * behind + drawn[b] * last)
     return {told + ends: law.ravel() for (told, ends), law in laws.items()}
 
