@@ -58,7 +58,7 @@ CONTRACT = Contract(
         Clause(
             "GEN-8",
             "A configured proposer drafts: draft tokens are counted, accepted ones never exceed drafted ones, and "
-            "the counts add up to the emitted tokens.",
+            "the counts add up to the emitted tokens. A step without drafts is no verification.",
             "vllm#30319, vllm#44056, llama.cpp#25345",
             keeps_text=True,
             is_premise=True,
@@ -97,10 +97,11 @@ CONTRACT = Contract(
         Clause(
             "GEN-14",
             "Greedy drafting emits the drafter's most likely tokens after the whole text so far of the request itself, "
-            "in a tree after each node's own path. The drafter reads each token once, one position and one slot after "
-            "the token before it, at ends of chunks and blocks too. After a preemption it reads all of them again. An "
-            "Eagle3 head reads the configured target layers, for later drafts its own last state, and maps its ids by "
-            "d2t. A head's keys of verified tokens come from the target's states.",
+            "without rejected drafts, in a tree after each node's own path. The drafter reads each token once, one "
+            "position and one slot after the token before it, at ends of chunks and blocks too. After a preemption it "
+            "reads all of them again. An Eagle3 head reads the configured target layers, for later drafts its own last "
+            "state before the norm, and maps its ids by d2t. A head's keys of verified tokens come from the target's "
+            "states. A drafter has its own configuration, also where the target's differs.",
             "Li et al. 2025 (arXiv 2503.01840); sglang#32226, vllm#50170, NVIDIA-NeMo/Automodel#2447; sglang#26800: "
             "the wrong token at the end of a chunk; sglang#8409: nodes that read the keys of another branch; "
             "vllm#14649: keys of accepted drafts that stayed those of the head's own states",
@@ -113,8 +114,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-16",
-            "Every step emits its accepted draft tokens and one target token: the recovered token at a rejection, "
-            "else the bonus token.",
+            "Every step emits its accepted draft tokens, the last of its drafts too, and one target token: the "
+            "recovered token at a rejection, else the bonus token.",
             f"{_PAPER}, algorithm 1",
         ),
         Clause(
@@ -131,19 +132,21 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-19",
-            "No bad word of emitted tokens is completed, wherever they meet a draft boundary, and no other token and "
-            "no other request is limited. Whether a word may begin in the prompt is left to the engine.",
+            "No bad word of emitted tokens is completed, wherever they meet a draft boundary. No other token and no "
+            "other request is limited, and no token behind a part of a word's first tokens. Whether a word may begin "
+            "in the prompt is left to the engine.",
             "vllm#52311, vllm#31908",
         ),
         Clause(
             "GEN-20",
-            "No stop token of the request is emitted before its min_tokens tokens; after that one ends the output at "
-            "once. Other requests stop as they would without.",
+            "No stop token of the request is emitted before its min_tokens tokens of output, the prompt not counted; "
+            "after that one ends the output at once. Other requests stop as they would without.",
             "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
         ),
         Clause(
             "GEN-21",
-            "A logit bias is added to the logits of every token of its request, and of no other request.",
+            "A logit bias is added, as the number that it is, to the logits of every token of its request, and of no "
+            "other request.",
             "vllm 0.33.0 vllm.v1.sample.logits_processor",
         ),
         Clause(
@@ -206,8 +209,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-32",
-            "The text ends before its first stop string, which may end inside of a block of accepted drafts. The token "
-            "that completes the string is the last one.",
+            "The text ends before its first stop string, in the order of the text and not of the request. It may end "
+            "inside of a block of accepted drafts. The token that completes the string is the last one, and ends the "
+            "output by stop, also as the last that max_tokens allows.",
             "vllm 0.33.0 SamplingParams.stop; vllm#47616",
         ),
         Clause(
@@ -244,7 +248,7 @@ CONTRACT = Contract(
         Clause(
             "GEN-39",
             "Only tokens that a request's grammar allows are emitted, and it masks the rows of its own request and of "
-            "no other: its state follows the drafts, and is that of the output again after a rejection.",
+            "no other: its state follows the drafts, and is that of the output again after a rejection or preemption.",
             "vllm 0.33.0 structured outputs under speculation; sglang#22049; vllm#22896: a neighbour lost all tokens",
         ),
         Clause(
@@ -269,8 +273,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-43",
-            "Each token of a request is the target's with the request's own LoRA adapter, drafts and the prompt's keys "
-            "and values included, whatever adapters the requests beside and before it have.",
+            "Each token of a request is the target's with the request's own LoRA adapter, scaled as its configuration "
+            "says, drafts and the keys and values of every chunk of its prompt included, whatever adapters the "
+            "requests beside and before it have.",
             "Hu et al. 2021 (arXiv 2106.09685); vllm#48421: requests without an adapter had the last one",
         ),
         Clause(
@@ -293,8 +298,9 @@ CONTRACT = Contract(
         Clause(
             "GEN-46",
             "Suffix decoding drafts the tokens that most often followed the text's suffix, in the text itself or in "
-            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits. The "
-            "least probability bounds each token together with the drafts before it.",
+            "outputs so far: of all suffixes the draft with the most expected accepted tokens, within its limits. "
+            "Tokens past K count for no choice. Of too many outputs the oldest go first. The least probability bounds "
+            "each token together with the drafts before it.",
             "Oliaro et al. 2024 (arXiv 2411.04975); vllm 0.32.0 SuffixDecodingProposer",
             keeps_text=True,
         ),
@@ -324,8 +330,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-50",
-            "Prompt lookup drafts what followed the longest suffix of at most ngram_max tokens that occurs earlier, in "
-            "all steps by one rule: at its first place or at its last, places that overlap the suffix included.",
+            "Prompt lookup drafts what followed the longest suffix of ngram_min to ngram_max tokens that occurs "
+            "earlier, in all steps by one rule: at its first place or at its last, places that overlap the suffix "
+            "included.",
             "Saxena 2023, Prompt Lookup Decoding; vllm#15348: suffixes of the minimum length alone; vllm 0.33.0 "
             "NgramProposer: the first place",
             keeps_text=True,
@@ -338,8 +345,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-52",
-            "The tokens that a caller hears of while a request runs are those of its result, each once and in order; "
-            "none of them lies behind its end.",
+            "The tokens that a caller hears of while a request runs, and their kinds, are those of its result, each "
+            "once and in order; none of them lies behind its end.",
             "sglang#39826",
             fault=STREAMED,
         ),

@@ -38,10 +38,21 @@ class LogitRows:
 
     @classmethod
     def of(
-        cls, model: ReferenceModel, request: GenerationRequest, tokens: tuple[int, ...], *, drafter: bool = False
+        cls,
+        model: ReferenceModel,
+        request: GenerationRequest,
+        tokens: tuple[int, ...],
+        *,
+        drafter: bool = False,
+        missing: float = -np.inf,
     ) -> LogitRows:
-        """Return the rows of the target, under the request's parameters, or those of its drafter, which has none."""
+        """Return the rows of the target, under the request's parameters, or those of its drafter, which has none.
+
+        A drafter's tokens that it cannot draft have the logit `missing`, which is wrong unless it is minus infinity.
+        """
         logits = model.logits(request.prompt_token_ids, tokens)
+        if drafter:
+            logits = np.where(np.isneginf(logits), missing, logits)
         rounding = model.rounding(request.prompt_token_ids, tokens)
         if not drafter:
             stops = {*request.stop_token_ids, *(() if request.ignore_eos else (EOS,))}
@@ -94,6 +105,7 @@ MISREADINGS = tuple(
     )
 )
 """Mistakes that explain a whole text."""
+UNMASKED = "tokens that the head cannot draft had the logit 0"
 
 
 class Definition:
@@ -120,6 +132,7 @@ class Definition:
         assert request.seed is not None
         self._request, self._tokens, self._seed = request, tokens, request.seed
         self._p = LogitRows.of(target, request, tokens)
+        self._drafter = drafter
         self._q = LogitRows.of(drafter, request, tokens, drafter=True) if drafter else None
         self._known = known
         self._most = most
@@ -135,6 +148,7 @@ class Definition:
             return self._judge(result, what)
         except Mismatch as mismatch:
             mistake = next((reading.mistake for reading in MISREADINGS if self._fits(reading, result)), "")
+            mistake = mistake or (UNMASKED if self._fits_unmasked(result) else "")
             told = mismatch.failure.message
             if count := result.preemptions:
                 told += f"; this request was preempted {'once' if count == 1 else f'{count} times'}"
@@ -153,6 +167,20 @@ class Definition:
             return False
         finally:
             self._reading = Reading()
+        return True
+
+    def _fits_unmasked(self, result: GenerationResult) -> bool:
+        """Return True if the whole text is that of a drafter whose missing tokens have the logit 0."""
+        own = self._q
+        if self._drafter is None or own is None or np.isfinite(own.log_p).all():
+            return False
+        try:
+            self._q = LogitRows.of(self._drafter, self._request, self._tokens, drafter=True, missing=0.0)
+            self._judge(result, "")
+        except Mismatch:
+            return False
+        finally:
+            self._q = own
         return True
 
     def _judge(self, result: GenerationResult, what: str) -> int:

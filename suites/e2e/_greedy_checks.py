@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,21 @@ def check_drafts(
     depth: int,
     memory: str = "",
     more: Sequence[GenerationRequest] = (),
+    mistakes: Mapping[str, ReferenceModel] | None = None,
 ) -> None:
-    """Compare the first `depth` drafts of every step with the drafter's own; `more` requests run after a failure."""
+    """Compare the first `depth` drafts of every step with the drafter's own; `more` requests run after a failure.
+
+    The failure names the one of `mistakes` whose drafter agrees with all drafts.
+    """
     asked = greedy(prompts, LENGTH)
-    texts = list(zip(prompts, stepped(generator, asked), strict=True))
-    judged = judge_texts(judge, texts, depth, layout_of(memory), Again(generator, asked, more=more), TARGET)
+    texts: Sequence[Text] = list(zip(prompts, stepped(generator, asked), strict=True))
+    again = Again(generator, asked, more=more)
+    try:
+        judged = judge_texts(judge, texts, depth, layout_of(memory), again, TARGET)
+    except Mismatch as mismatch:
+        right = [(judge, depth)]
+        others = {told: partial(lambda other: [(other, depth)], other) for told, other in (mistakes or {}).items()}
+        raise explained(mismatch, right, others, enough(right, texts, again) if others else texts) from None
     require(judged > 0, "no step had a draft")
 
 

@@ -186,9 +186,11 @@ def check_told(
             raise _streamed(f"request {index} has the tokens {list(own)}, its caller was told {list(tokens)}")
         kinds, streamed = results[index].kinds, tuple(called[index])
         if requests[index].n == 1 and kinds and streamed and streamed != kinds:
-            raise _streamed(
-                f"request {index} has tokens of the kinds {list(kinds)}, its caller was told {list(streamed)}"
-            )
+            message = f"the caller of request {index} was told {len(streamed)} kinds of {len(kinds)} tokens"
+            if len(streamed) == len(kinds):
+                place = next(n for n, (own, other) in enumerate(zip(kinds, streamed, strict=True)) if own != other)
+                message = f"token {place} of request {index} is {kinds[place]}, its caller was told {streamed[place]}"
+            raise _streamed(message, kinds=[str(kind) for kind in kinds], told=[str(kind) for kind in streamed])
     for index, (request, result) in enumerate(zip(requests, results, strict=False)):
         if told and index not in told and request.n == 1 and result.token_ids:
             message = f"request {index} has the tokens {list(result.token_ids)}, its caller was told nothing"

@@ -186,7 +186,10 @@ def check_prompt_entries(
     first, *following = request.prompt_token_ids
     entries, top = result.prompt_logprobs, request.prompt_logprobs
     wanted = 0 if top is None else 1 + len(following)
-    require(len(entries) == wanted, f"{what} has {len(entries)} log-probabilities of its prompt, expected {wanted}")
+    message = f"{what} has {len(entries)} log-probabilities of its prompt, expected {wanted}"
+    if following and entries[1:] == entries[1:wanted] * 2:
+        message += ": those of all tokens after the first come twice"
+    require(len(entries) == wanted, message)
     if top is None:
         return
     require(entries[0] is None, f"{what}: the first token of its prompt has a log-probability")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from verispec.cases.orders import in_order, mistaken, repetitions, steps_of
 from verispec.cases.request_parameters import processed
@@ -27,6 +30,11 @@ BEHIND = "all drafts of a step counted as output, those behind a token too"
 KEPT = "rejected drafts stayed counted as output"
 TWICE = "accepted drafts counted twice as output"
 KEPT_AND_TWICE = "rejected drafts stayed counted as output, and accepted ones counted twice"
+PROMPT = "min_tokens counted the prompt too"
+PART = "a bad word was forbidden behind a part of its first tokens, where the output was no longer"
+WHOLE = "the logit bias lost its fraction"
+ANEW = "the grammar began anew in the middle of the text"
+EQUAL = "the frequency penalty were that of presence"
 
 
 def offsets(result: GenerationResult) -> list[int]:
@@ -78,6 +86,7 @@ class GreedyText:
                         self.rows[i], request, tokens[:i], stops, repetitions(request, tokens[:i])[words]
                     ),
                 )
+        yield from self._of_values()
         after = offsets(self.result)
         if len(after) < len(tokens) or not any(after) or not _counts(request):
             return
@@ -89,6 +98,33 @@ class GreedyText:
         yield BEFORE, lambda i: self._counting(i, tokens[: starts[i]])
         for drafts in drafters:
             yield from self._of_drafts(drafts, starts)
+
+    def _of_values(self) -> Iterator[tuple[str, RowRule]]:
+        """Yield the mistakes in reading the value of one parameter."""
+        changed, tokens, stops = misread(self.request), self.result.token_ids, stops_of(self.request)
+        for words, request in changed.items():
+            yield words, lambda i, request=request: processed(self.rows[i], request, tokens[:i], stops)  # type: ignore[misc]
+        if any(len(word) > 2 for word in self.request.bad_words):
+            yield PART, self._forbidden_in_part
+        if self.request.grammar is not None:
+            again = (partial(self._begun_again, start) for start in range(1, len(tokens)))
+            yield ANEW, next(filter(self.fits, again), partial(self._begun_again, 1))
+
+    def _forbidden_in_part(self, place: int) -> Array:
+        """Return a row without the last tokens of bad words whose first tokens end with the whole output."""
+        output = self.result.token_ids[:place]
+        row = processed(self.rows[place], self.request, output, stops_of(self.request))
+        for word in self.request.bad_words:
+            if 0 < place < len(word) - 1 and tuple(word[-1 - place : -1]) == output:
+                row[word[-1]] = float("-inf")
+        return row
+
+    def _begun_again(self, start: int, place: int) -> Array:
+        """Return a row under the state that the grammar has if the output begins at `start`."""
+        output, stops = self.result.token_ids[:place], stops_of(self.request)
+        row = processed(self.rows[place], replace(self.request, grammar=None), output, stops)
+        masked = GenerationRequest((0,), grammar=self.request.grammar)
+        return row + processed(np.zeros(len(row)), masked, output[start:] if place >= start else output)
 
     def _of_drafts(self, drafts: Drafts, starts: Sequence[int]) -> Iterator[tuple[str, RowRule]]:
         """Yield the mistakes with drafts of steps; none where `drafts` are not those of the engine."""
@@ -132,6 +168,17 @@ class GreedyText:
         for token, count in Counter(counted).items():
             row[token] -= request.presence_penalty + request.frequency_penalty * count
         return row
+
+
+def misread(request: GenerationRequest) -> dict[str, GenerationRequest]:
+    """Return the request with one value as an engine misreads it, by the mistake in words."""
+    bias, prompt = request.logit_bias, len(request.prompt_token_ids)
+    found = {
+        WHOLE: replace(request, logit_bias={token: float(int(value)) for token, value in bias.items()}),
+        PROMPT: replace(request, min_tokens=max(request.min_tokens - prompt, 0)),
+        EQUAL: replace(request, frequency_penalty=request.presence_penalty),
+    }
+    return {words: other for words, other in found.items() if other != request}
 
 
 def mistake_of(texts: Sequence[GreedyText], drafters: Sequence[Drafts] = ()) -> list[str]:

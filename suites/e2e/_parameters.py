@@ -240,6 +240,12 @@ def check_tokens(
         """Return the error of a processed logit, for which the float32 model reads the text."""
         return slack_after(model.rounding(request.prompt_token_ids, tokens), request)
 
+    def named(message: str) -> tuple[str, dict[str, Any]]:
+        """Return a message with the mistake that explains all greedy tokens, and its details."""
+        if _is_sure(request) and (mistake := mistake_in(model, among or [(request, result)], drafter)):
+            return f"{message}; all tokens are {AS_IF}{mistake}", {FAULT: mistake}
+        return message, {}
+
     for i, token in enumerate(tokens):
         row = processed(rows[i], request, tokens[:i], stops)
         best = int(row.argmax())
@@ -247,18 +253,20 @@ def check_tokens(
         where = f"{what} emitted {token}{origin} at position {i}"
         if not np.isfinite(row[token]):
             why = forbidding(request, token, len(row), tokens[:i], stops)
-            raise Mismatch(Failure(Kind.VALUE, f"{where}, which {why} forbids; expected {best}", total=len(tokens)))
+            message, known = named(f"{where}, which {why} forbids; expected {best}")
+            raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=known))
         if request.greedy:
             margin = float(row[best] - row[token])
             if margin and margin > slack():
                 message = f"{where}; expected {best}, ahead by {margin:.3g} where rounding explains {slack():.2g}"
-                details: dict[str, Any] = {"position": i, "argmax": best}
-                if mistake := mistake_in(model, among or [(request, result)], drafter):
-                    message, details = f"{message}; all tokens are as if {mistake}", {**details, FAULT: mistake}
+                message, known = named(message)
+                details: dict[str, Any] = {"position": i, "argmax": best, **known}
                 raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=details))
         else:
             inside = is_possible(row, request, token) or is_possible(row, request, token, slack())
-            require(inside, f"{where}, outside of its {limits_of(request)}")
+            message, known = ("", {}) if inside else named(f"{where}, outside of its {limits_of(request)}")
+            if not inside:
+                raise Mismatch(Failure(Kind.VALUE, message, total=len(tokens), details=known))
         if best != rows[i].argmax() or not request.greedy:
             changed.append(i)
     _check_end(request, result, stops, what)
@@ -281,12 +289,17 @@ def mistake_in(
 
     own = []
     for request, result in texts:
-        if request.greedy:
+        if _is_sure(request):
             error = slack_after(model.rounding(request.prompt_token_ids, result.token_ids), request)
             rows = model.logits(request.prompt_token_ids, result.token_ids)
-            own.append(GreedyText(request, result, rows, error))
+            own.append(GreedyText(replace(request, temperature=0.0), result, rows, error))
     found = mistake_of(own, [chain] if drafter is not None else [])
     return ALTERNATIVELY.join(found) if len(found) <= MOST else ""
+
+
+def _is_sure(request: GenerationRequest) -> bool:
+    """Return True if a request gets the most likely token of each row."""
+    return request.greedy or request.top_k == 1
 
 
 def limits_of(request: GenerationRequest) -> str:

@@ -45,6 +45,8 @@ class SuffixRule:
             one.
         is_of_continued: True if a probability is that among the occurrences that go on, which is wrong, and not among
             all, the end of a text included.
+        is_past_k: True if tokens behind the K that a step can verify count for the choice of a draft, which is wrong.
+        is_newest: True if of too many outputs the newest earlier one goes, which is wrong, and not the oldest one.
     """
 
     options: LoadOptions
@@ -53,6 +55,8 @@ class SuffixRule:
     is_above: bool = False
     is_latest: bool = False
     is_of_continued: bool = False
+    is_past_k: bool = False
+    is_newest: bool = False
 
 
 NO_LIMIT = 10_000
@@ -75,6 +79,8 @@ def mistakes(options: LoadOptions) -> dict[str, SuffixRule]:
     rules["a draft had to be likelier than suffix_decoding_min_token_prob"] = SuffixRule(options, is_above=True)
     rules["the token behind the latest occurrence was drafted"] = SuffixRule(options, is_latest=True)
     rules["occurrences at the end of a text did not count"] = SuffixRule(options, is_of_continued=True)
+    rules["tokens past K counted for the choice of a draft"] = SuffixRule(options, is_past_k=True)
+    rules["the newest of too many outputs was dropped, and not the oldest"] = SuffixRule(options, is_newest=True)
     return {words: rule for words, rule in rules.items() if rule != SuffixRule(options)}
 
 
@@ -111,7 +117,8 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, rule: SuffixRule) -> 
     """
     options = rule.options
     kept = options.suffix_decoding_max_cached_requests
-    outputs = [*texts.earlier, known][-kept:] if kept else []
+    earlier = texts.earlier[: kept - 1] if rule.is_newest and kept else texts.earlier
+    outputs = [*earlier, known][-kept:] if kept else []
     own = *texts.prompt, *known
     context = own[-options.suffix_decoding_max_tree_depth :]
     found: dict[Tokens, float] = {(): 0.0}
@@ -125,14 +132,14 @@ def allowed_drafts(texts: Texts, known: Tokens, most: int, rule: SuffixRule) -> 
                 if text[end - length : end] == context[-length:]
             ]
             factor = int(length * options.suffix_decoding_max_spec_factor + 1e-6)
-            limit = min(most, factor, options.suffix_decoding_max_tree_depth - length)
+            limit = min(NO_LIMIT if rule.is_past_k else most, factor, options.suffix_decoding_max_tree_depth - length)
             drafts = list(_continuations(ends, limit, 1.0, rule))
             if rule.is_longest:  # Lengths grow, so that the last suffix with a draft is the longest.
                 drafts = [(draft, float(length) if draft else 0.0) for draft, _ in drafts]
             highest = max(highest, min(score for _, score in drafts))
             for draft, score in drafts:
                 found[draft] = max(score, found.get(draft, 0.0))
-    yield from (draft for draft, score in found.items() if score >= highest - SAME_SCORE)
+    yield from (draft[:most] for draft, score in found.items() if score >= highest - SAME_SCORE)
 
 
 def _continuations(

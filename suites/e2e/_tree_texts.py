@@ -76,13 +76,14 @@ def accepted_with(tokens: Mapping[Ranks, int], following: Sequence[int]) -> int:
     return len(path)
 
 
-SHARED, KEPT, UNSCALED, TESTED, LAST = "shared", "kept", "unscaled", "tested", "last"
+SHARED, KEPT, UNSCALED, TESTED, LAST, FIRST = "shared", "kept", "unscaled", "tested", "last", "first"
 LAW_MISTAKES = {
     "the drafts of a level shared one random number": SHARED,
     "a rejected draft could be drawn behind its path": KEPT,
     "a draft were tested by its own probability, and not by its share of what its rejected siblings leave": UNSCALED,
     "the token behind a path were drawn by the number that has tested the last draft": TESTED,
     "the token behind a path were drawn by the number of the tree's last draft": LAST,
+    "the token behind a path were drawn by the number of the tree's first draft": FIRST,
 }
 """Mistakes of the verification of trees by their words, to follow "as if"."""
 
@@ -98,7 +99,7 @@ def level_law(
     p: Array,
     children: Sequence[int],
     mistake: str,
-    number: tuple[float, float] = (0.0, 1.0),
+    number: tuple[float, float] | None = None,
     *,
     has_last: bool = True,
 ) -> tuple[Array, Array]:
@@ -108,7 +109,8 @@ def level_law(
         p: the target's probabilities.
         children: tokens of the drafts, in the order in which they are tried.
         mistake: a value of `LAW_MISTAKES`.
-        number: range of the random number of the draw behind a path, as far as the tests before this level show it.
+        number: range of the random number of the draw behind a path, as far as the tests before this level show it;
+            None for a level behind the root.
         has_last: True if the last of the children is the tree's last node.
     """
     accepted, left = np.zeros_like(p), p.copy()
@@ -125,7 +127,9 @@ def level_law(
     drawn = p if mistake == KEPT or not left.sum() > 0 else left / left.sum()
     if children and (mistake == TESTED or (mistake == LAST and has_last)):
         number = chance, 1.0
-    low, high = number
+    elif children and mistake == FIRST and number is None:
+        number = chance_of(p, children, children[0]), 1.0
+    low, high = number or (0.0, 1.0)
     if low < high:
         drawn = np.diff(drawn.cumsum().clip(low, high), prepend=low) / (high - low)
     return accepted, rest * drawn
@@ -165,6 +169,9 @@ def mistaken_tree_laws(
                 accepted, drawn = level_law(rows((a,)), tried, mistake, has_last=is_top)
                 is_known = mistake == TESTED or (mistake == LAST and node == paths[-1])
                 number = 0.0, chance_of(rows((a,)), tried, b) if node and is_known else 1.0
+                if mistake == FIRST and node:
+                    chance = chance_of(rows((a,)), tried, tried[0])
+                    number = (0.0, chance) if node == top[0] else (chance, 1.0)
                 behind = sum(level_law(third, below, mistake, number, has_last=is_lower))
                 last = sum(level_law(third, anew, mistake, has_last=is_top)) if ends else third
                 law[a, b] = first[a] * (accepted[b] * behind + drawn[b] * last)

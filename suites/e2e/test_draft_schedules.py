@@ -11,7 +11,7 @@ import pytest
 from verispec import fixtures
 from verispec.cases import case
 from verispec.engines.protocol.generation import GenerationResult
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Mismatch
 from verispec.suites.e2e._again import Again
 from verispec.suites.e2e._drafts import judge_drafts, judge_of
 from verispec.suites.e2e._reference_model import reference_model
@@ -66,7 +66,7 @@ def test_each_batch_size_has_its_drafts(load: Load, prompts: Any, draft: str, ba
     if not wanted:
         most = batch * (ARRIVING - 1)
         times = metrics.num_drafts
-        require(times <= most, f"a batch of {batch} verified drafts {times} times, expected none")
+        require(times <= most, f"a batch of {batch}, whose K is 0, verified drafts {times} times")
         return
     together = min(len(result.steps) for result in with_steps(results))
     for n, result in enumerate(results):
@@ -74,7 +74,7 @@ def test_each_batch_size_has_its_drafts(load: Load, prompts: Any, draft: str, ba
             room = LENGTH - 1 - sum(before.accepted + 1 for before in result.steps[:place])
             least = 0 if draft.startswith("ngram") else min(wanted, room)
             seen = f"step {place} of prompt {n} had {step.drafted} drafts"
-            require(least <= step.drafted <= wanted, f"{seen}, in a batch of {batch}, which has {wanted}")
+            require(least <= step.drafted <= wanted, f"{seen}, in a batch of {batch}, whose K is {wanted}")
 
 
 @case("GEN-42", batch="shrinks", draft=MODELS, reach=f"{REACH}, and requests end")
@@ -94,7 +94,12 @@ def test_drafting_goes_on_after_a_pause(load: Load, prompts: Any, draft: str, pa
     judge, depth = judge_of(draft, TARGET)
     [last] = with_steps([last])
     again = Again(generator, going_on, "alone and without a pause")
-    judged = judge_drafts(judge, prompt, last, depth, again)
+    try:
+        judged = judge_drafts(judge, prompt, last, depth, again)
+    except Mismatch as mismatch:
+        waited = next(n for n, step in enumerate(last.steps) if step.drafted)
+        message = f"behind a pause of {waited} steps without drafts, {mismatch.failure.message}"
+        raise Mismatch(replace(mismatch.failure, message=message)) from None
     require(judged > 0, "no step had drafts after the other requests had ended")
     deepest = max(step.drafted for step in last.steps)
     require(chosen or deepest == 3, f"a step alone had at most {deepest} drafts, expected 3")
@@ -184,6 +189,7 @@ def test_the_batch_is_that_of_the_step(load: Load, prompts: Any) -> None:
         reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"prompt {n}")
         drafted = [step.drafted for step in result.steps]
         places = [place for place in range(1, len(drafted)) if drafted[place - 1] and drafted[place]]
-        require(not places, f"prompt {n}: steps {places} follow one with drafts and have {drafted}")
+        told = "a step with drafts has room for fewer than four requests, whose K is 0"
+        require(not places, f"prompt {n} has drafts behind steps with drafts, at {places}: {told}")
     if not any(step.drafted for result in results for step in result.steps):
         raise Inconclusive("no step had drafts, so that none of four requests fitted the budget")

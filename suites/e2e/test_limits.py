@@ -71,7 +71,10 @@ def test_drafts_are_made_and_counted(load: Load, prompts: Any, draft: str, memor
     if all(result.steps for result in results):
         steps = [step for result in results for step in result.steps if step.drafted]
         told = len(steps), sum(step.drafted for step in steps), sum(step.accepted for step in steps)
-        require(told == (metrics.num_drafts, drafted, accepted), f"steps tell {told}, the metrics {metrics}")
+        message = f"steps tell {told}, the metrics {metrics}"
+        if told[1:] == (drafted, accepted) and told[0] < metrics.num_drafts:
+            message += f": num_drafts counts {metrics.num_drafts - told[0]} steps without drafts too"
+        require(told == (metrics.num_drafts, drafted, accepted), message)
 
 
 def require_drafts(results: Sequence[GenerationResult], draft: str) -> None:
@@ -166,14 +169,16 @@ def require_reason(result: GenerationResult, room: int, stops: Collection[int], 
     require(result.finish_reason is wanted, f"{what} {message}".lstrip())
 
 
-def require_stopped(results: Sequence[GenerationResult], stops: Collection[int]) -> None:
+def require_stopped(
+    results: Sequence[GenerationResult], stops: Collection[int], what: str = "a stop token of theirs"
+) -> None:
     """Check that no text goes on past one of its stop tokens; a failure tells at which others texts end."""
     passed = [set(result.token_ids[:-1]).intersection(stops) for result in results]
     if not (count := sum(map(bool, passed))):
         return
     missed = set().union(*passed)
     told = ", ".join(map(str, sorted(missed)))
-    message = f"{count} of {len(results)} texts go on past {told}, a stop token of theirs"
+    message = f"{count} of {len(results)} texts go on past {told}, {what}"
     ends = sorted({token for result in results for token in result.token_ids[-1:]}.intersection(stops) - missed)
     require(False, message + (f"; texts end at {', '.join(map(str, ends))}" if ends else ""))
 
@@ -267,7 +272,7 @@ def test_output_ends_at_every_end_of_sequence(load: Load, tiny: dict[str, Path])
     generator = load("draft_model k=3", target=folder, drafter=tiny["target"])
     results = generator.generate([GenerationRequest(prompt, max_tokens=16) for prompt in prompts])
     ended = 0
-    require_stopped(results, {EOS, other})
+    require_stopped(results, {EOS, other}, f"an end of sequence: the generation configuration lists {[EOS, other]}")
     for prompt, text, result in zip(prompts, whole, results, strict=True):
         places = [place for place, token in enumerate(text) if token in (EOS, other)]
         end = places[0] + 1 if places else len(text)
@@ -405,11 +410,23 @@ def test_the_length_limit_is_reached_in_the_smallest_cache(load: Load, prompts: 
         reference_model(TARGET).judge_greedy(prompt, result.token_ids, "the sequence at the limit")
 
 
+MANY_SHORT = 40
+"""Steps that accept all drafts but the last one, of which some must accept that too."""
+
+
 @case("GEN-16", draft=[*SPECULATIVE, *FURTHER], reach="any step with drafts")
 def test_a_step_emits_its_accepted_drafts_and_one_token(load: Load, prompts: Any, draft: str) -> None:
-    """The steps account for every token; only what the last one emitted may be cut by max_tokens."""
+    """The steps account for every token; only what the last one emitted may be cut by max_tokens.
+
+    These drafters' last draft behind right ones is right in half of the steps: never in `MANY_SHORT` with 1e-12.
+    """
     results = stepped(load(draft), greedy(prompts[:12], 40))
     steps = [step for result in results for step in result.steps]
+    most = max((step.drafted for step in steps), default=0)
+    if not any(step.accepted == most for step in steps):
+        short = sum(0 < step.accepted == step.drafted - 1 == most - 1 for step in steps)
+        message = f"{short} steps accept {most - 1} of {most} drafts, and no step accepts all {most}"
+        require(short < MANY_SHORT, f"{message}: the last draft of a step is lost, or the bonus token behind it")
     if not any(0 < step.drafted == step.accepted for step in steps):
         raise Inconclusive("no step accepted all its drafts")
     for n, result in enumerate(results):

@@ -32,10 +32,10 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Adapted:
     return save_adapted(tmp_path_factory.mktemp("adapted"))
 
 
-def batch(prompts: Any, count: int, adapters: str) -> list[GenerationRequest]:
+def batch(prompts: Any, count: int, adapters: str, times: int = 2) -> list[GenerationRequest]:
     """Return requests for each prompt with each adapter; prompts repeat, so that prompt lookup drafts."""
     order = ORDERS[adapters]
-    asked = greedy([(*prompt[:12], *prompt[:12]) for prompt in prompts[:count] for _ in order], LENGTH)
+    asked = greedy([prompt[:12] * times for prompt in prompts[:count] for _ in order], LENGTH)
     return [replace(request, lora_adapter=order[n % len(order)]) for n, request in enumerate(asked)]
 
 
@@ -43,13 +43,14 @@ def batch(prompts: Any, count: int, adapters: str) -> list[GenerationRequest]:
 def test_every_request_has_its_adapter(
     load: Load, adapted: Adapted, prompts: Any, draft: str, adapters: str, memory: str = ""
 ) -> None:
-    """The greedy texts of one prompt differ by adapter."""
-    asked = batch(prompts, 3, adapters)
+    """The greedy texts of one prompt differ by adapter. A prompt that is read in chunks has some in its middle."""
+    chunks = " and a prompt in three chunks" if memory == LAYOUTS[0] else ""
+    asked = batch(prompts, 3, adapters, 5 if chunks else 2)
     generator = load(draft, memory, lora_adapters=adapted.adapters)
     results = generator.generate(asked)
 
     def check(n: int, result: GenerationResult) -> None:
-        judge(adapted, asked[n], result, f"request {n} ({named(asked[n].lora_adapter)})")
+        judge(adapted, asked[n], result, f"request {n} ({named(asked[n].lora_adapter)}{chunks})")
 
     check_texts(asked, results, check, layout_of(memory), Again(generator, asked))
     require_accepted_drafts(results)

@@ -197,7 +197,10 @@ SURE = 30.0
 
 @case("GEN-23", parameter=list(WIDE), draft=METHODS[:2], check="wide", reach="a limit that keeps many tokens")
 def test_wide_limits_keep_rare_tokens(load: Load, prompts: Any, seed: int, parameter: str, draft: str) -> None:
-    """Count the tokens past ranks 64, 256 and 1,024 of their rows, where engines cut the survivors of a limit."""
+    """Count the tokens past ranks 64, 256 and 1,024 of their rows, where engines cut the survivors of a limit.
+
+    The share past the first of them is also that of the temperature, which an engine may bound.
+    """
     asked = [
         GenerationRequest(
             prompt[:8], max_tokens=64, ignore_eos=True, temperature=2.0, seed=seed % 2**31 + n, **WIDE[parameter]
@@ -205,10 +208,13 @@ def test_wide_limits_keep_rare_tokens(load: Load, prompts: Any, seed: int, param
         for n, prompt in enumerate(prompts[:24])
     ]
     expected, seen = dict.fromkeys(RANKS, 0.0), dict.fromkeys(RANKS, 0)
+    share = TokenShare(f"tokens are past rank {RANKS[0]} at a temperature of 2")
     for n, (request, result) in enumerate(zip(asked, load(draft).generate(asked), strict=True)):
         check_tokens(reference_model(TARGET), request, result, f"request {n} with {parameter}")
         law = reference_model(TARGET).distributions(request, result.token_ids)
         falling = -np.sort(-law, axis=1)
+        for row, least, token in zip(law, falling[:, RANKS[0] - 1], result.token_ids, strict=True):
+            share.add(np.where(row < least, row, 0.0), token)
         for rank in RANKS:
             expected[rank] += float(falling[:, rank:].sum())
             own = law[np.arange(len(law)), list(result.token_ids)]
@@ -219,6 +225,7 @@ def test_wide_limits_keep_rare_tokens(load: Load, prompts: Any, seed: int, param
     for rank in judged:
         message = f"{WIDE[parameter]}: no token past rank {rank}, {expected[rank]:.0f} are expected"
         require(seen[rank] > 0, message, Kind.LAW)
+    share.check()
 
 
 @case("GEN-23", sampler="request_state", check="wide", reach="a limit that keeps many tokens")

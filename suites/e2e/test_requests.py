@@ -132,7 +132,7 @@ def test_text_ends_before_the_first_of_two_stop_strings(load: Load, prompts: Any
 
 @case("GEN-32", draft=["none", "draft_model k=3"], stop="before max_tokens", reach="a request with stop strings")
 def test_a_stop_string_ends_the_text_before_max_tokens_does(load: Load, prompts: Any, draft: str) -> None:
-    """The string is complete one to three tokens before the last one that max_tokens allows.
+    """The string is complete with the last token that max_tokens allows, or one to three tokens before it.
 
     A step whose drafts are accepted has the end of the string and that last token.
     """
@@ -145,8 +145,8 @@ def test_a_stop_string_ends_the_text_before_max_tokens_does(load: Load, prompts:
             stop = text[-3:]
             if stop in known or "\ufffd" in stop or text == known:
                 continue
-            asked += [GenerationRequest(prompt, end + more, ignore_eos=True, stop=(stop,)) for more in (1, 2, 3)]
-            wanted += [(own[:end], text[:-3])] * 3
+            asked += [GenerationRequest(prompt, end + more, ignore_eos=True, stop=(stop,)) for more in range(4)]
+            wanted += [(own[:end], text[:-3])] * 4
     for n, (request, (tokens, text), result) in enumerate(zip(asked, wanted, load(draft).generate(asked), strict=True)):
         what = f"request {n} with max_tokens {request.max_tokens} and the stop string {request.stop[0]!r}"
         reference_model(TARGET).judge_greedy(request.prompt_token_ids, result.token_ids, what)

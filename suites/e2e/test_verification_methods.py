@@ -18,9 +18,10 @@ from verispec.engines.protocol.generation import (
     SpeculationMetrics,
     SpeculativeStep,
 )
-from verispec.judge import Inconclusive
+from verispec.judge import Inconclusive, Mismatch
 from verispec.judge.statistics import assert_distribution, fits
 from verispec.judge.statistics.supposed import Sample, assert_law
+from verispec.run.record import AS_IF, FAULT
 from verispec.suites.e2e._acceptance import accepted_lengths
 from verispec.suites.e2e._counter_rng import Definition
 from verispec.suites.e2e._parameters import Setting, TokenShare, check_distribution, check_tokens
@@ -133,6 +134,7 @@ RESOLVED = {"0.8 0.5 0.2": (0.8, 0.5, 0.2), "1 0.6 0": (1.0, 0.6, 0.0), "length 
 FEW = 100
 """Steps with fewer than K drafts below which their acceptance says nothing."""
 BATCHES = ["all greedy", "all sampled", "mixed"]
+BY_TARGET = "the target's tokens decided about their drafts, and not the rates"
 
 
 def mixed_batch(prompts: Any, batch: str, length: int, count: int) -> list[GenerationRequest]:
@@ -182,7 +184,26 @@ def test_drafts_are_accepted_at_the_configured_rates(
     results, metrics = counted(generator, asked)
     steps = [[step for step in result.steps if step.drafted] for result in with_steps(results)]
     check_counters(metrics, [step for own in steps for step in own])
-    check_rates(steps, RESOLVED[rates], [request.greedy for request in asked])
+    try:
+        check_rates(steps, RESOLVED[rates], [request.greedy for request in asked])
+    except Mismatch as mismatch:
+        raise _verified_by_target(mismatch, tiny["target"], asked, results) from None
+
+
+def _verified_by_target(
+    mismatch: Mismatch, target: Path, asked: Sequence[GenerationRequest], results: Sequence[GenerationResult]
+) -> Mismatch:
+    """Return the failure of rates with the reason, if all greedy requests have the target's own texts."""
+    texts = [(request.prompt_token_ids, own) for request, own in zip(asked, results, strict=True) if request.greedy]
+    try:
+        for prompt, result in texts:
+            reference_model(target).judge_greedy(prompt, result.token_ids, "")
+    except Mismatch:
+        return mismatch
+    if not texts:
+        return mismatch
+    message = f"{mismatch.failure.message}; greedy requests have the target's own texts, {AS_IF}{BY_TARGET}"
+    return Mismatch(replace(mismatch.failure, message=message, details={**mismatch.failure.details, FAULT: BY_TARGET}))
 
 
 @case(
@@ -247,6 +268,7 @@ def mistaken_rates(rates: Sequence[float]) -> dict[str, tuple[Array, Array]]:
     both = {
         "the rates were those behind accepted drafts": pairs_law(np.cumprod(rates).tolist()),
         "every draft had the first rate": pairs_law((rates[0] ** np.arange(1, len(rates) + 1)).tolist()),
+        "every position had the mean of the rates": pairs_law([sum(rates) / len(rates)] * len(rates)),
         "a second step accepted what the first one did": np.diag(-np.diff([1.0, *rates, 0.0])).ravel(),
     }
     laws = {told: (law, law) for told, law in both.items()}

@@ -86,6 +86,8 @@ CAUGHT: dict[str, list[str]] = {
     "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
     "first_mutants:no_overlap": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
     "general_mutants:keys_kept": ["requests:ANY-10:draft=draft_model k=3", "requests:ANY-10:draft=none"],
+    "general_mutants:bonus_lost": ["limits:GEN-16:draft=draft_model k=3", "limits:GEN-9:draft=draft_model k=3"],
+    "general_mutants:stopped_at_the_limit_by_length": ["requests:GEN-32:draft=none;stop=before max_tokens"],
     "general_mutants:thread_per_call": ["requests:ANY-10:draft=none"],
     "general_mutants:last_draft_kept": [
         "greedy:GEN-1:draft=draft_model k=3",
@@ -138,6 +140,9 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "general_mutants:short_bad_words_ignored": [
         "parameters:GEN-19:parameter=bad words of one token;draft=ngram k=3;sampling=greedy",
+    ],
+    "lora_mutants:middle_chunks_without": [
+        "lora:GEN-43:memory=blocks of 32, chunks of 24;draft=none;adapters=several",
     ],
     "hybrid_mutants:no_rollback": [
         "hybrid:GEN-45:draft=ngram k=3;target=hybrid",

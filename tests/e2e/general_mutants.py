@@ -17,6 +17,8 @@ from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.request import RequestState
 from verispec.reference.sampler.processors import process_logits
 
+_emitted = verification._emitted
+
 
 class LastDraftKept(CPURunner):
     """Instead of the recovered token of the last draft, the draft itself is emitted."""
@@ -216,6 +218,30 @@ class KeysKept(CPURunner):
         return super().generate(requests, on_emit)
 
 
+class StoppedAtTheLimitByLength(CPURunner):
+    """A stop string that the last token of max_tokens completes ends the text by length (ohdearquant/lattice#334)."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        emit = RequestState.emit
+
+        def cut(state: Any, sampled: Any, drafted: int) -> int:
+            count: int = emit(state, sampled, drafted)
+            if state.params.stop and state.finish_reason and state.num_tokens == state.max_tokens:
+                state.finish_reason = FinishReason.LENGTH
+            return count
+
+        RequestState.emit = cut  # type: ignore[method-assign]
+
+
+class BonusLost(CPURunner):
+    """A step whose drafts are all right ends with the last of them (hao-ai-lab/LookaheadDecoding#56)."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        verification._emitted = lambda sampled: _emitted(sampled[:, : max(sampled.shape[1] - 1, 1)])
+
+
 class ThreadPerCall(CPURunner):
     """A thread of each call never ends."""
 
@@ -225,6 +251,8 @@ class ThreadPerCall(CPURunner):
 
 
 last_draft_kept = engine_with(LastDraftKept)
+stopped_at_the_limit_by_length = engine_with(StoppedAtTheLimitByLength)
+bonus_lost = engine_with(BonusLost)
 keys_kept = engine_with(KeysKept)
 thread_per_call = engine_with(ThreadPerCall)
 chunks_shifted = engine_with(ChunksShifted)

@@ -79,6 +79,18 @@ class PromptWithout(_Changed):
         )
 
 
+class MiddleChunksWithout(_Changed):
+    """The chunks of a prompt between the first and the last one are read without the adapter."""
+
+    def _launch(self, scheduled: Any, on_emit: Any) -> None:
+        self._middle = [bool(part.request.num_computed) and not part.samples for part in scheduled]
+        super()._launch(scheduled, on_emit)
+
+    def _select(self, right: Callable[..., None], adapters: Selected, lens: np.ndarray, upload: Any) -> None:
+        chosen = [None if middle else own for own, middle in zip(adapters, self._middle, strict=True)]
+        right(chosen, lens, upload)
+
+
 class ScaleLeftOut(CPURunner):
     """The factor lora_alpha / r is left out."""
 
@@ -103,5 +115,6 @@ adapter_of_the_place = engine_with(AdapterOfThePlace)
 none_is_the_last = engine_with(NoneIsTheLast)
 drafts_without = engine_with(DraftsWithout)
 prompt_without = engine_with(PromptWithout)
+middle_chunks_without = engine_with(MiddleChunksWithout)
 scale_left_out = engine_with(ScaleLeftOut)
 last_adapter_alone = engine_with(LastAdapterAlone)

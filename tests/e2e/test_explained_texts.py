@@ -16,6 +16,7 @@ from verispec.suites.e2e._chunk_states import chunk_mistakes
 from verispec.suites.e2e._explained_texts import ENOUGH, explained_texts
 from verispec.suites.e2e._reference_model import Array, ReferenceModel, greedy_text, reference_model
 from verispec.suites.e2e._tree_texts import (
+    FIRST,
     FOREIGN,
     KEPT,
     LAST,
@@ -159,6 +160,7 @@ def test_mistakes_of_a_drafter_of_trees_are_named(engine: str, mistake: str, tmp
     [
         ("one_number_a_level", "the drafts of a level shared one random number"),
         ("number_of_the_last_node", "the token behind a path were drawn by the number of the tree's last draft"),
+        ("number_of_the_first_node", "the token behind a path were drawn by the number of the tree's first draft"),
     ],
 )
 def test_random_numbers_that_serve_twice_are_named(engine: str, told: str, tmp_path: Path) -> None:
@@ -175,8 +177,8 @@ def test_mistaken_laws_of_a_level_are_laws(mistake: str) -> None:
         accepted, drawn = level_law(p, children, mistake)
         assert np.isclose((accepted + drawn).sum(), 1)
         same = np.allclose(accepted + drawn, p)
-        is_lone = mistake in (TESTED, LAST) and len(children) == len(p) - 1
-        assert same == (is_lone or len(children) < (1 if mistake in (KEPT, TESTED, LAST) else 2))
+        is_lone = mistake in (TESTED, LAST, FIRST) and len(children) == len(p) - 1
+        assert same == (is_lone or len(children) < (1 if mistake in (KEPT, TESTED, LAST, FIRST) else 2))
 
 
 @pytest.mark.slow

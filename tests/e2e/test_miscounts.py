@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from verispec.cases.request_parameters import processed
-from verispec.engines.protocol.generation import GenerationRequest, GenerationResult, SpeculativeStep
+from verispec.engines.protocol.generation import FinishReason, GenerationRequest, GenerationResult, SpeculativeStep
 from verispec.suites.e2e import _miscounts as miscounts
 from verispec.suites.e2e._miscounts import GreedyText, mistake_of
+from verispec.suites.e2e._parameters import residues
 from verispec.suites.e2e._sequences import sequence_names
 
 VOCAB, LENGTH, K = 8, 40, 3
@@ -76,6 +77,50 @@ def texts(mistake: str, **penalties: float) -> Sequence[GreedyText]:
 )
 def test_a_mistake_has_its_name(mistake: str) -> None:
     assert mistake_of(texts(mistake), [drafts]) == [mistake]
+
+
+VALUES: dict[str, dict[str, Any]] = {
+    miscounts.WHOLE: {"logit_bias": {1: 0.9, 2: -1.7}},
+    miscounts.PROMPT: {"min_tokens": 30, "stop_token_ids": (1, 2)},
+    miscounts.PART: {"bad_words": tuple((a, b, c) for a in range(3) for b in range(VOCAB) for c in range(2))},
+    miscounts.ANEW: {"grammar": residues(VOCAB)},
+    miscounts.EQUAL: {"presence_penalty": 0.4, "frequency_penalty": 0.9},
+}
+"""Fields of requests whose values an engine misreads, by the mistake."""
+
+
+def misread_text(mistake: str, seed: int) -> GreedyText:
+    """Return a text of an engine that makes one of the mistakes in `VALUES`."""
+    request = GenerationRequest((1, 3, 5), max_tokens=LENGTH, ignore_eos=True, **VALUES[mistake])
+    rows, tokens = np.random.default_rng(seed).normal(0, 0.6, (LENGTH, VOCAB)), list[int]()
+
+    def result() -> GenerationResult:
+        return GenerationResult(tuple(tokens), FinishReason.LENGTH)
+
+    for place in range(LENGTH):
+        text = GreedyText(request, result(), rows, 1e-6)
+        if mistake == miscounts.PART:
+            row = text._forbidden_in_part(place)
+        elif mistake == miscounts.ANEW:
+            row = text._begun_again(7, place)
+        else:
+            row = processed(rows[place], miscounts.misread(request)[mistake], tokens, request.stop_token_ids)
+        tokens.append(int(row.argmax()))
+    return GreedyText(request, result(), rows, 1e-6)
+
+
+@pytest.mark.parametrize("mistake", list(VALUES))
+def test_a_misread_value_has_its_name(mistake: str) -> None:
+    assert mistake_of([misread_text(mistake, seed) for seed in range(6)]) == [mistake]
+
+
+def test_a_part_of_a_bad_word_forbids_nothing() -> None:
+    """Behind 2 alone the word 1, 2, 3 is not complete, and a longer output has to have all of its first tokens."""
+    request = GenerationRequest((5,), bad_words=((1, 2, 3),))
+    for output, is_part in (((2,), True), ((0, 2), False), ((1,), False)):
+        result = GenerationResult((*output, 0), FinishReason.LENGTH)
+        row = GreedyText(request, result, np.zeros((3, VOCAB)), 1e-6)._forbidden_in_part(len(output))
+        assert (row[3] == -np.inf) == is_part
 
 
 def test_right_texts_have_no_mistake() -> None:

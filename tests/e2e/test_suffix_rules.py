@@ -57,6 +57,22 @@ def test_occurrences_at_the_end_of_a_text_count() -> None:
     assert set(allowed_drafts(Texts((7,), ()), (1, 3, 9, 1), 8, continued)) == {(3, 9, 1)}
 
 
+def test_tokens_past_k_count_for_no_choice() -> None:
+    """Behind 1, 2 comes 5 in nine of ten outputs; behind 2 come 4, 6 and 8 in two of three places of the text."""
+    right, known = of(), (2, 4, 6, 8, 2, 4, 6, 8, 1, 2)
+    texts = Texts((7,), ((1, 2, 5),) * 9)
+    assert set(allowed_drafts(texts, known, 1, right)) == {(5,)}
+    [past] = [rule for words, rule in mistakes(right.options).items() if "past K" in words]
+    assert set(allowed_drafts(texts, known, 1, past)) == {(4,)}
+
+
+def test_the_oldest_output_goes_first() -> None:
+    right, texts = of(suffix_decoding_max_cached_requests=2), Texts((7,), ((1, 2, 5), (1, 2, 6)))
+    assert set(allowed_drafts(texts, (9, 1, 2), 8, right)) == {(6,)}
+    [newest] = [rule for words, rule in mistakes(right.options).items() if "newest" in words]
+    assert set(allowed_drafts(texts, (9, 1, 2), 8, newest)) == {(5,)}
+
+
 @pytest.mark.parametrize("words", list(mistakes(OPTIONS)))
 def test_each_mistake_is_another_rule(words: str) -> None:
     assert mistakes(OPTIONS)[words] != SuffixRule(OPTIONS)

@@ -111,10 +111,18 @@ class NumberOfTheLastNode(OneNumberForAll):
         given["uniform_samples_for_final_sampling"] = given["uniform_samples"][:, -1].clone()
 
 
+class NumberOfTheFirstNode(OneNumberForAll):
+    """The token behind a path is drawn by the number of the tree's first node."""
+
+    def share(self, given: dict[str, Any]) -> None:
+        given["uniform_samples_for_final_sampling"] = given["uniform_samples"][:, 1].clone()
+
+
 branches_seen = engine_with(BranchesSeen)
 lone_node_not_moved = engine_with(LoneNodeNotMoved)
 path_not_moved = engine_with(PathNotMoved)
 positions_of_places = engine_with(PositionsOfPlaces)
+number_of_the_first_node = engine_with(NumberOfTheFirstNode)
 number_of_the_last_node = engine_with(NumberOfTheLastNode)
 one_number_a_level = engine_with(OneNumberALevel)
 one_number_for_all = engine_with(OneNumberForAll)
