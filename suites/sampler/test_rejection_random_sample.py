@@ -420,8 +420,16 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str, u: str) -> None:
 
 @case("RRS-18", dtype=["bfloat16", "float16"], draft=DRAFT)
 def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
+    """Both of a type, and the draft's alone: the wider ones of the target keep all of their bits."""
     batch = rng_batch(seed, "ragged", draft, dtype=dtype)
     op.check_outputs(random_arguments(batch), dtypes={"target_probs_ptr": dtype, "draft_probs_ptr": dtype})
+    if draft == "present":
+        batch = random_batch(np.random.default_rng(seed), (1,) * 33, 37)
+        at = np.arange(33), batch.draft_token_ids
+        batch.draft_probs[:], batch.is_greedy[:] = 0.5, False
+        batch.target_probs[at] = np.float32(0.25) + np.float32(2.0**-13)
+        batch.uniform[:] = 0.5 + 2.0**-13
+        op.check_outputs(random_arguments(batch), dtypes={"draft_probs_ptr": dtype})
 
 
 @case("RRS-1", mode="generated", draft=DRAFT, reach=REACH)
