@@ -149,8 +149,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-22",
             "Penalties of either sign apply. Repetition penalties count each token of prompt and output once, presence "
-            "and frequency penalties the output; the drafts before a token count once, and rejected ones never. "
-            "Penalties change no other request.",
+            "penalties each one of the output once, frequency penalties each time. The drafts before a token count "
+            "once, and rejected ones never. Penalties change no other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(
