@@ -324,10 +324,14 @@ def test_synthetic_mode_is_strict(op: OpUnderTest, u: str) -> None:
 
 @case("RRS-12", p="0", draft=DRAFT, reach=SYNTHETIC_REACH)
 def test_synthetic_mode_accepts_what_the_target_excludes(op: OpUnderTest, draft: str) -> None:
-    """Neither u nor the rate is near the other, so that probabilities alone can decide otherwise."""
-    for u, rate in ((0.25, 0.75), (0.0, 1.0), (0.75, 0.25)):
-        arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25] if draft == "present" else None, u)
-        op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
+    """Neither u nor the rate is near the other, so that probabilities alone can decide otherwise.
+
+    The draft's probability of its token may be 0 too, as one that is rounded down.
+    """
+    for q in ([0.5, 0.25, 0.25], [0.0, 0.5, 0.5]) if draft == "present" else (None,):
+        for u, rate in ((0.25, 0.75), (0.0, 1.0), (0.75, 0.25)):
+            arguments = one([0.0, 0.5, 0.5], q, u)
+            op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
 
 
 @case("RRS-12", bits=[9, 12, 16, 23], reach=SYNTHETIC_REACH)
