@@ -139,8 +139,8 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-20",
-            "No stop token of the request is emitted before its min_tokens tokens of output, the prompt not counted; "
-            "after that one ends the output at once. Other requests stop as they would without.",
+            "No stop token of the request, its own or the model's, is emitted before its min_tokens tokens of output, the "
+            "prompt not counted; after that one ends the output at once. Other requests stop as they would without.",
             "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
         ),
         Clause(
@@ -152,8 +152,8 @@ CONTRACT = Contract(
         Clause(
             "GEN-22",
             "Penalties of either sign apply. Repetition penalties count each token of prompt and output once, presence "
-            "and frequency penalties the output; the drafts before a token count once, and rejected ones never. "
-            "Penalties change no other request.",
+            "penalties each one of the output once, frequency penalties each time. The drafts before a token count "
+            "once, and rejected ones never. Penalties change no other request.",
             "Keskar et al. 2019 (arXiv 1909.05858); sglang#22049",
         ),
         Clause(

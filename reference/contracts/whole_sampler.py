@@ -135,7 +135,8 @@ CONTRACT = Contract(
         Clause(
             "WS-20",
             "Penalties of either sign apply to every id, 0 included. Repetition penalties count each token of prompt "
-            "and output once, presence and frequency penalties the output; drafts before a row count once, and "
+            "and output once, presence penalties each one of the output once, frequency penalties each time. Drafts "
+            "before a row count once, and "
             "rejected ones never.",
             f"Keskar et al. 2019 (arXiv 1909.05858); {_SAMPLER}",
             effect="a request with penalties, or one beside it, emits wrong tokens",

@@ -324,10 +324,14 @@ def test_synthetic_mode_is_strict(op: OpUnderTest, u: str) -> None:
 
 @case("RRS-12", p="0", draft=DRAFT, reach=SYNTHETIC_REACH)
 def test_synthetic_mode_accepts_what_the_target_excludes(op: OpUnderTest, draft: str) -> None:
-    """Neither u nor the rate is near the other, so that probabilities alone can decide otherwise."""
-    for u, rate in ((0.25, 0.75), (0.0, 1.0), (0.75, 0.25)):
-        arguments = one([0.0, 0.5, 0.5], [0.5, 0.25, 0.25] if draft == "present" else None, u)
-        op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
+    """Neither u nor the rate is near the other, so that probabilities alone can decide otherwise.
+
+    The draft's probability of its token may be 0 too, as one that is rounded down.
+    """
+    for q in ([0.5, 0.25, 0.25], [0.0, 0.5, 0.5]) if draft == "present" else (None,):
+        for u, rate in ((0.25, 0.75), (0.0, 1.0), (0.75, 0.25)):
+            arguments = one([0.0, 0.5, 0.5], q, u)
+            op.check_outputs({**arguments, "synthetic_conditional_rates_ptr": [rate], "SYNTHETIC_MODE": True})
 
 
 @case("RRS-12", bits=[9, 12, 16, 23], reach=SYNTHETIC_REACH)
@@ -420,8 +424,16 @@ def test_integer_widths(op: OpUnderTest, seed: int, ids: str, u: str) -> None:
 
 @case("RRS-18", dtype=["bfloat16", "float16"], draft=DRAFT)
 def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str) -> None:
+    """Both of a type, and the draft's alone: the wider ones of the target keep all of their bits."""
     batch = rng_batch(seed, "ragged", draft, dtype=dtype)
     op.check_outputs(random_arguments(batch), dtypes={"target_probs_ptr": dtype, "draft_probs_ptr": dtype})
+    if draft == "present":
+        batch = random_batch(np.random.default_rng(seed), (1,) * 33, 37)
+        at = np.arange(33), batch.draft_token_ids
+        batch.draft_probs[:], batch.is_greedy[:] = 0.5, False
+        batch.target_probs[at] = np.float32(0.25) + np.float32(2.0**-13)
+        batch.uniform[:] = 0.5 + 2.0**-13
+        op.check_outputs(random_arguments(batch), dtypes={"draft_probs_ptr": dtype})
 
 
 @case("RRS-1", mode="generated", draft=DRAFT, reach=REACH)

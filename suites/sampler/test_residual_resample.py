@@ -96,7 +96,9 @@ def test_scaled_by_the_prefix_ratio(op: OpUnderTest, seed: int, ratio: str) -> N
 
 @case("RSR-7", step=STEPS, draft=DRAFT, reach=REACH)
 def test_greedy(op: OpUnderTest, seed: int, step: str, draft: str) -> None:
-    check(op, batch(seed, "ragged", draft, temperature=0.0), step)
+    """Requests without drafts too, whose bonus row is their first."""
+    for counts in ("ragged", "gaps"):
+        check(op, batch(seed, counts, draft, temperature=0.0), step)
 
 
 @case("RSR-8", step=STEPS, draft=DRAFT, reach=REACH)

@@ -380,8 +380,13 @@ def test_no_drafts(op: OpUnderTest, seed: int, counts: str) -> None:
 
 @case("SRT-11", draft=DRAFT)
 def test_row_strides(op: OpUnderTest, seed: int, draft: str) -> None:
+    """Of small rows, and of wide rows without a residual, which are read again."""
     names = ("target_probs_ptr", "draft_probs_ptr", "inv_q_ptr")
     check(op, rng_batch(seed, "gaps", draft), layouts=dict.fromkeys(names, "padded"))
+    batch = rng_batch(seed, "gaps", draft, 4100)
+    if draft == "present":
+        batch.draft_probs = batch.target_probs.copy()
+    check(op, batch, layouts=dict.fromkeys(names, "padded"))
 
 
 @case("SRT-12", layout=["gapped", "transposed"], draft=DRAFT)

@@ -80,9 +80,14 @@ def test_each_step_has_its_own_rate(op: OpUnderTest, seed: int, counts: str) -> 
 
 @case("SYN-3", at=[0, 1, 2], reach=REACH)
 def test_the_targets_token_at_the_rejection(op: OpUnderTest, seed: int, at: int) -> None:
+    """A rate of zero rejects, then padding does, in every request that has a draft at the step."""
     rates = np.ones(5)
     rates[at] = 0.0
-    check(op, batch(seed, "ragged"), rates)
+    requests = batch(seed, "ragged")
+    check(op, requests, rates)
+    starts, ends = requests.cu_num_logits[:-1], requests.cu_num_logits[1:]
+    requests.draft_sampled[(starts + at + 1)[starts + at + 1 < ends]] = -1
+    check(op, requests, np.ones(5))
 
 
 @case("SYN-4", counts=["ragged", "gaps", "none"], reach=drafted_reach)
@@ -114,7 +119,7 @@ def test_padding_touches_nothing(op: OpUnderTest, seed: int, padding: str) -> No
 
 @case("SYN-9", layout=["gapped", "padded", "transposed"])
 def test_strides(op: OpUnderTest, seed: int, layout: str) -> None:
-    check(op, batch(seed, "gaps"), np.full(5, 0.7), layouts=layouts(op, layout))
+    check(op, batch(seed, "gaps"), np.linspace(0.95, 0.55, 5), layouts=layouts(op, layout))
 
 
 @case("SYN-9", ids=["int32", "int64"])

@@ -89,12 +89,17 @@ def test_other_places_keep_their_value(op: OpUnderTest, seed: int, spare: int) -
 
 @case("VTG-6", place=["first", "middle", "last", "none"], reach=REACH)
 def test_all_siblings_are_tried(op: OpUnderTest, seed: int, place: str) -> None:
-    """The matching sibling is the first, the third or the last of its list, in lists of any order."""
+    """The matching sibling is the first, the third or the last of its list, in lists of any order.
+
+    In every second request the siblings before it are padding.
+    """
     batch = linked([STAR] * 9, tokens=[[0, 1, 2, 3, 4]] * 9, order=rng_of(seed))
     argmax = np.full((9, 5), 8)
     for b in range(9):
         node = batch.next_token[b, 0]
         for _ in range({"first": 0, "middle": 2, "last": 3, "none": 0}[place]):
+            if b % 2:
+                batch.tokens[b, node] = -1
             node = batch.next_sibling[b, node]
         argmax[b, 0] = 7 if place == "none" else batch.tokens[b, node]
     check_written(op, batch, argmax)

@@ -125,9 +125,11 @@ def test_the_end_of_a_path(op: OpUnderTest, seed: int, depth: int) -> None:
 
 @case("VTT-5", spare=[0, 5], tree=["any", "chain"])
 def test_outputs(op: OpUnderTest, seed: int, spare: int, tree: str) -> None:
+    """With a threshold that any token reaches, paths fill the columns of accept_index."""
     trees, values = batch(seed, "gaps", "0.25, 1", tree)
     shuffle_places(rng_of(seed), trees)
-    check(op, trees, values | trees.links(), trees.depth + spare)
+    for threshold in (0.25, 1e-9):
+        check(op, trees, values | trees.links() | {"threshold_single": threshold}, trees.depth + spare)
 
 
 @case("VTT-6", u=[0.2, 0.3])

@@ -58,11 +58,13 @@ def test_generated(op: OpUnderTest, seed: int) -> None:
 
 
 def generated(seed: int) -> Iterator[tuple[float, int]]:
-    """Yield lengths with full fractions, the largest floats below a whole number, and at times many positions."""
+    """Yield lengths with full and with tiny fractions, the largest floats below a whole number, and many positions."""
     rng = np.random.default_rng(seed)
     for i in range(100):
         n = int(rng.integers(1, 10) if i % 10 else rng.integers(33, 300))
         length = float(rng.uniform(1, n + 1))
         if i % 4 == 0:
             length = float(np.nextafter(rng.integers(2, n + 2), 0))
+        elif i % 4 == 1:
+            length = float(rng.integers(1, n + 1) + 2.0 ** -rng.integers(8, 40))
         yield length, n
