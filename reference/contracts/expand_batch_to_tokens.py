@@ -90,7 +90,10 @@ CONTRACT = Contract(
             "EXP-3",
             "Where the input equals replace_from, replace_to is written; no other value changes, NaN included.",
             f"{_VLLM}; a greedy temperature of 0 becomes 1 before the division by it",
-            mistakes=("integers were compared with replace_from as floats of 64 bits",),
+            mistakes=(
+                "integers were compared with replace_from as floats of 64 bits",
+                "zeros of the two signs were not equal",
+            ),
         ),
         Clause(
             "EXP-4",

@@ -128,6 +128,13 @@ def test_positions_advance_in_place(op: OpUnderTest, seed: int, b: int) -> None:
     op.check_aliased(arguments(rng, positions_of(rng, b)), "out_clamped_positions_ptr", "positions_ptr")
 
 
+@case("ESM-7", check="every position", reach="the proposer passes one buffer as both")
+def test_every_position_advances_in_place(op: OpUnderTest, seed: int) -> None:
+    """A position that is read again after the new one was written is in another block at the end of one alone."""
+    values = arguments(np.random.default_rng(seed), np.arange(LIMIT))
+    op.check_aliased(values, "out_clamped_positions_ptr", "positions_ptr")
+
+
 @case("ESM-8", position=[-2, -(2**31)])
 def test_a_negative_position_never_indexes(op: OpUnderTest, seed: int, position: int) -> None:
     op.check_outputs(arguments(np.random.default_rng(seed), [3, position, 5]))
