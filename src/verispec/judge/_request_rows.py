@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -63,8 +64,9 @@ def slots_of(contract: Contract, inputs: Mapping[str, Any], tensor: Tensor) -> R
     requests = len(rows.counts) or sizes.get("B", 0)
     counts = np.zeros(requests, np.int64)
     for sign, factors in parse_axis(str(tensor.shape[0])).terms if tensor.shape else ():
-        others = [f if isinstance(f, int) else sizes.get(f) for f in factors if f not in ("B", rows.axis)]
-        if None in others or len(others) != len(factors) - 1:
+        others = [f for f in factors if f not in ("B", rows.axis)]
+        if len(others) != len(factors) - 1 or any(isinstance(f, str) and f not in sizes for f in others):
             return None
-        counts += sign * int(np.prod(others)) * (rows.counts if rows.axis and rows.axis in factors else 1)
+        number = math.prod(f if isinstance(f, int) else sizes[f] for f in others)
+        counts += sign * number * (rows.counts if rows.axis and rows.axis in factors else 1)
     return RowsByRequest(np.cumsum(counts) - counts, counts, str(tensor.shape[0])) if np.all(counts >= 0) else None
