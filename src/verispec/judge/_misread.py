@@ -39,7 +39,7 @@ def misread(contract: Contract, inputs: Inputs) -> Misread:
 def misread_in(contract: Contract, inputs: Inputs, wrong: Array) -> Misread:
     """Yield the mistakes of reading a neighbour's number in the requests that are wrong, and in no other.
 
-    These are chosen by what is wrong, so that few or common numbers would agree by chance: they yield nothing.
+    The requests are known from the wrong outputs. Few or common numbers would agree by chance, and yield nothing.
 
     Args:
         contract: contract of the op.
