@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from verispec.reference.contracts._axes import axis_sizes, grid, host_sizes, shape_of
+from verispec.reference.contracts._axes import parse as parse_axis
 from verispec.reference.contracts._check import bind, check
 from verispec.reference.contracts._model import (
     REQUIRED,
@@ -52,6 +53,7 @@ __all__ = [
     "host_sizes",
     "load",
     "names",
+    "parse_axis",
     "register",
     "registered_clause",
     "registered_oracle",

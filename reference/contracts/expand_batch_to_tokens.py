@@ -94,6 +94,7 @@ CONTRACT = Contract(
             mistakes=(
                 "integers were compared with replace_from as floats of 64 bits",
                 "floats were compared with replace_from before it is rounded to their dtype",
+                "zeros of the two signs were not equal",
             ),
         ),
         Clause(

@@ -175,7 +175,8 @@ def eagle_prepare_next_token_padded(rng: Rng, shape: BatchShape) -> MadeCall:
 
 @maker
 def eagle_step_slot_mapping_metadata(rng: Rng, shape: BatchShape) -> MadeCall:
-    ends = [0, 5, _drafting.STEP_BLOCK - 1, _drafting.STEP_BLOCK, _drafting.STEP_LIMIT - 2, _drafting.STEP_LIMIT - 1]
+    block, limit = _drafting.STEP_BLOCK, _drafting.STEP_LIMIT
+    ends = [0, 5, block - 2, block - 1, block, limit - 2, limit - 1]
     values = _drafting.step_arguments(rng, rng.choice(ends, size=shape.requests), rows=3 * shape.synthetic)
     if shape.synthetic:  # the last positions are past the table, whose rows may be padded
         values["block_table_ptr"] = values["block_table_ptr"][:, :-1].copy()

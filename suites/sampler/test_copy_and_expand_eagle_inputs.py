@@ -69,6 +69,12 @@ def test_the_hidden_state_mapping(op: OpUnderTest, seed: int, shift: bool) -> No
     op.check_outputs(arguments(np.random.default_rng(seed), [5, 1, 6], [2, 0, 3], shift=shift))
 
 
+@case("CEE-8", check="more new slots", p=[1, 3, 9], reach="parallel drafting maps hidden states")
+def test_the_hidden_state_mapping_beside_new_slots(op: OpUnderTest, seed: int, p: int) -> None:
+    """A rejected token's state keeps its slot, which the new tokens of the request do not move."""
+    op.check_outputs(arguments(np.random.default_rng(seed), [5, 1, 6, 4], [2, 0, 3, 3], p=p))
+
+
 @case("CEE-9", spare=[1, 40], shift=SHIFT, reach="drafting buffers are as long as the largest batch")
 def test_slots_past_the_last_request(op: OpUnderTest, seed: int, spare: int, shift: bool) -> None:
     values = arguments(np.random.default_rng(seed), [5, 1, 6], shift=shift)

@@ -51,6 +51,17 @@ def test_the_last_valid_token(op: OpUnderTest, row: str) -> None:
     op.check_outputs(arguments([[1, 2, -1, -1], rows[row]]))
 
 
+@case("ENT-2", check="holes of any length")
+def test_valid_tokens_behind_holes(op: OpUnderTest) -> None:
+    """Holes of 1 to 8 padding tokens or ids past the vocabulary, of either kind or of both."""
+    rows = [
+        [3, *(invalid * hole)[:hole], 5, *[-1] * (9 - hole)]
+        for hole in range(1, 9)
+        for invalid in ([-1], [VOCAB], [-1, VOCAB])
+    ]
+    op.check_outputs(arguments(rows))
+
+
 @case("ENT-3", b=[1, 3], reach="all sampled tokens of a request may be out of the vocabulary or discarded")
 def test_a_row_without_valid_tokens_takes_the_backup(op: OpUnderTest, b: int) -> None:
     op.check_outputs(arguments([[1, -1, -1]] + [[-1, -1, -1]] * b))

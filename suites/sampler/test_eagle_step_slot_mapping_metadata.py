@@ -89,6 +89,16 @@ def test_the_sequence_length(op: OpUnderTest, seed: int, length: str) -> None:
     op.check_outputs({**values, "seq_lens_ptr": [5, 10, 21] if length == "grows" else [LIMIT, LIMIT, LIMIT - 1]})
 
 
+@case("ESM-4", check="lengths past the block table")
+def test_a_sequence_length_past_the_block_table(op: OpUnderTest, seed: int) -> None:
+    """The limit of lengths is max_model_len, whatever the table holds: positions of a draft may lag behind."""
+    values = arguments(np.random.default_rng(seed), [4, 9, 2])
+    table = values["block_table_ptr"][:, :1]
+    op.check_outputs(
+        {**values, "seq_lens_ptr": [BLOCK - 1, BLOCK, LIMIT - 1], "block_table_ptr": table, "n_blocks_per_req": 1}
+    )
+
+
 @case("ESM-5", rows=[1, 7, 600, 2100], b=[0, 3], on="cuda", reach=padding_reach)
 def test_padding_rows(op: OpUnderTest, seed: int, rows: int, b: int) -> None:
     """The other outputs have as many rows, as the buffers of a captured graph do; the inputs have the batch's."""
@@ -126,6 +136,13 @@ def test_blocks_past_the_tables_of_a_large_batch(op: OpUnderTest, seed: int, col
 def test_positions_advance_in_place(op: OpUnderTest, seed: int, b: int) -> None:
     rng = np.random.default_rng(seed)
     op.check_aliased(arguments(rng, positions_of(rng, b)), "out_clamped_positions_ptr", "positions_ptr")
+
+
+@case("ESM-7", check="every position", reach="the proposer passes one buffer as both")
+def test_every_position_advances_in_place(op: OpUnderTest, seed: int) -> None:
+    """A position that is read again after the new one was written is in another block at the end of one alone."""
+    values = arguments(np.random.default_rng(seed), np.arange(LIMIT))
+    op.check_aliased(values, "out_clamped_positions_ptr", "positions_ptr")
 
 
 @case("ESM-8", position=[-2, -(2**31)])

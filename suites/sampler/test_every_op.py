@@ -6,6 +6,7 @@ an op that is added there has all these cases.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +25,7 @@ from verispec.judge import (
     Inconclusive,
     Kind,
     Mismatch,
+    OpCall,
     OpUnderTest,
     check_repeated,
     is_repeatable,
@@ -219,6 +221,23 @@ def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str)
     calls = [make(subject, seed + (0 if i == 4 else i), shape) for i, shape in enumerate(shapes)]
     order = [*range(len(calls)), *rng.integers(0, len(calls), size=4).tolist()]
     check_each(partial(check, op, calls[i]) for i in order)
+
+
+@case("ANY-4", subjects=[op for op in OPS if op not in SQUARE], check="other values in the same memory")
+def test_other_values_in_the_same_memory(op: OpUnderTest, seed: int, subject: str) -> None:
+    """Buffers that are filled anew before each step: what a kernel keeps by their address is stale."""
+    shape = BatchShape((3, 1, 2), 9)
+    calls = (make(subject, seed + i, shape) for i in range(160))
+    first = shapes_in(op, make(subject, seed, shape))
+    alike = list(itertools.islice((call for call in calls if shapes_in(op, call) == first), 20))
+    for dtypes in ({}, {t.name: "int64" for t in op.contract.tensors if {"int32", "int64"} == set(t.dtypes)}):
+        op.check_in_place([OpCall(call.values, dtypes, {}, call.shapes, call.compare) for call in alike])
+
+
+def shapes_in(op: OpUnderTest, call: MadeCall) -> dict[str, Sequence[int]]:
+    """Return the shapes of all tensors of a call."""
+    guarded, _ = op.materialise(OpCall(call.values, {}, {}, call.shapes, call.compare))
+    return {name: g.view.shape for name, g in guarded.items()}
 
 
 @case("ANY-4", subjects=OPS, check="hundred calls")

@@ -33,6 +33,7 @@ from verispec.suites.sampler.test_every_op import (
     MODES,
     OPS,
     PROGRAMS,
+    SQUARE,
     WORK,
     check,
     is_right_in,
@@ -148,6 +149,8 @@ CHOOSING = [op for op in OPS if OPTIONS & {t.name for t in contracts.load(op).te
 """Ops with such parameters."""
 AGAIN = 60
 """Calls of many wide rows in each mode, of some milliseconds each."""
+MANY_AGAIN = 1000
+"""Calls of many short requests, of less than a millisecond each."""
 FIRST, LATE = 150, 23
 """Requests with one choice, and requests behind them with others."""
 
@@ -239,6 +242,30 @@ def test_wide_rows_in_threads_again(
             raise
 
     check_each(partial(check_call, call) for call in calls)
+
+
+@case(
+    "ANY-3",
+    subjects=[op for op in OPS if not uses_rows(op) and op not in SQUARE],
+    check="many requests again",
+    reach=from_caller("a server with another number of cores"),
+    on="cpu",
+    quick=False,
+)
+def test_many_requests_in_threads_again(
+    op: OpUnderTest, engine: Engine, record: dict[str, Any], seed: int, subject: str
+) -> None:
+    """Calls of many short requests in two threads, one after the other: each starts where the threads run at once.
+
+    A variable that threads share for one request is wrong for a few nanoseconds, so that most calls pass.
+    """
+    call = make(subject, seed, BatchShape((2, 0, 1, 3) * (9 if is_slow(engine) else WORK // 12), 2))
+    try:
+        with openmp_threads(2):
+            op.check_again(call.values, 2 if is_slow(engine) else MANY_AGAIN, shapes=call.shapes, compare=call.compare)
+    except Mismatch:
+        record["reach"] = record["reach"] if is_right_in(1, op, call) else ""
+        raise
 
 
 def covering(axes: dict[str, list[Any]], rng: np.random.Generator) -> list[dict[str, Any]]:

@@ -15,7 +15,9 @@ from verispec.cases.batches import random_batch
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, explained
 from verispec.reference import contracts, cpu
 from verispec.suites.sampler import test_every_op as every_op
+from verispec.suites.sampler import test_every_op_large as large
 from verispec.suites.sampler._calls import BatchShape, make
+from verispec.suites.sampler._drafting import expanded_arguments, next_token_arguments, random_inputs
 from verispec.suites.sampler._rejection import greedy_arguments, random_arguments, recovered_arguments
 from verispec.suites.sampler.test_apply_top_k_top_p import within
 
@@ -190,6 +192,88 @@ def test_wrong_elements_that_a_right_mask_marks_are_named() -> None:
         under_test.check_outputs(call.values, shapes=call.shapes, compare=call.compare)
     message = explained(caught.value.failure, under_test.compared).message
     assert "(wrong only where out_is_rejected_token_mask_ptr is true" in message
+
+
+def told(name: str, values: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> str:
+    """Return the message of an op that changes its outputs behind the call."""
+
+    def run(**arguments: Any) -> None:
+        cpu.op(name)(**arguments)
+        change(arguments)
+
+    under_test = OpUnderTest(contracts.load(name), run)
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(values)
+    return explained(caught.value.failure, under_test.compared).message
+
+
+def shift_ids(ids: Any, places: list[int]) -> None:
+    ids[places] += 1
+
+
+def test_slots_of_a_request_are_counted_where_it_has_more_than_tokens() -> None:
+    values = expanded_arguments(np.random.default_rng(2), [12, 5, 12], p=4, shift=False)  # 16, 9 and 16 slots
+    message = told(
+        "copy_and_expand_eagle_inputs", values, lambda a: shift_ids(a["out_input_ids_ptr"], [10, 11, 35, 40])
+    )
+    assert "wrong only from slot 10 of a request on" in message
+
+
+def test_integers_that_are_right_in_their_low_bits() -> None:
+    def change(arguments: dict[str, Any]) -> None:
+        indices = arguments["token_indices_to_sample_ptr"]
+        indices[indices > 2**15] -= 2**16
+
+    message = told("eagle_prepare_inputs_padded", random_inputs(np.random.default_rng(2), [700] * 60), change)
+    assert "the wrong values are right in their low 16 bits" in message
+
+
+def test_a_neighbour_s_number_is_named_where_requests_are_wrong() -> None:
+    name, values = "eagle_prepare_next_token_padded", next_token_arguments(np.full((40, 3), -1))
+
+    def change(arguments: dict[str, Any]) -> None:
+        place = torch.tensor([8, 16, 32])
+        arguments["next_token_ids_ptr"][place] = arguments["backup_next_token_ids_ptr"][place - 1]
+
+    message = told(name, values, change)
+    assert "as if backup_next_token_ids_ptr were read at the request before where requests are wrong" in message
+
+
+def test_a_mask_that_is_read_once_for_two_requests() -> None:
+    def pairs(arguments: dict[str, Any]) -> Any:
+        mask = arguments["is_greedy_ptr"]
+        return mask[torch.arange(len(mask)) // 2 * 2].contiguous()
+
+    message = message_of(GREEDY, misread("is_greedy_ptr", pairs)(GREEDY))
+    assert "is_greedy_ptr were read at the first request of every 2" in message
+
+
+def test_a_value_that_is_kept_by_the_address_of_its_tensor() -> None:
+    kept: dict[int, Any] = {}
+
+    def run(**arguments: Any) -> None:
+        bonus = arguments["bonus_token_ids_ptr"]
+        cpu.op(GREEDY)(**{**arguments, "bonus_token_ids_ptr": kept.setdefault(bonus.data_ptr(), bonus.clone())})
+
+    every_op.test_other_values_in_the_same_memory(OpUnderTest(contracts.load(GREEDY), cpu.op(GREEDY)), 1, GREEDY)
+    with pytest.raises(Mismatch, match="in the same memory"):
+        every_op.test_other_values_in_the_same_memory(OpUnderTest(contracts.load(GREEDY), run), 1, GREEDY)
+
+
+def test_a_variable_that_threads_share_is_seen_in_one_of_many_calls() -> None:
+    calls, record = [], {"reach": "threads"}
+    name = "eagle_prepare_inputs_padded"
+
+    def run(**arguments: Any) -> None:
+        cpu.op(name)(**arguments)
+        calls.append(1)
+        if torch.get_num_threads() > 1 and len(calls) == 500:
+            arguments["num_rejected_tokens_gpu_ptr"][7] += 1
+
+    engine: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
+    with pytest.raises(Mismatch, match="call 500 of 1000 equal ones"):
+        large.test_many_requests_in_threads_again(OpUnderTest(contracts.load(name), run), engine, record, 1, name)
+    assert record == {"reach": "threads"}
 
 
 def test_a_wrong_value_of_no_kind_is_not_explained() -> None:

@@ -45,6 +45,9 @@ def inputs_of(op: str, seed: int, shape: BatchShape) -> dict[str, Any]:
         return {**inputs, "top_k": np.full(len(inputs["temperature"]), 600), "top_p": None}
     if seed % 4 == 0 and (changes := OTHERWISE.get(op)):
         return {**inputs, **changes[seed // 4 % len(changes)](inputs)}
+    if op == "expand_batch_to_tokens" and seed % 4 == 3:
+        zeros = np.where(np.arange(len(inputs["input_ptr"])) % 2, -0.0, 0.0).astype(np.float32)
+        return {**inputs, "input_ptr": zeros, "replace_from": 0, "replace_to": 1}
     if op == "expand_batch_to_tokens" and seed % 2:  # a fraction that float32 rounds
         values = np.resize(np.array([0.1, 0.5], np.float32), len(inputs["input_ptr"]))
         output = np.full(len(inputs["output_ptr"]), -7, np.float32)

@@ -15,15 +15,15 @@ import numpy as np
 
 from verispec.engines import UnsupportedCall
 from verispec.errors import describe_exception, without_remark
-from verispec.judge._compare import oracle_outputs
+from verispec.judge._compare import Array, oracle_outputs
 from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import row_sizes
 from verispec.judge._failure import DeviceLost, Failure, Kind, Mismatch
-from verispec.judge._misread import misread
+from verispec.judge._misread import misread, misread_in
 from verispec.judge._mistake import Mistake, reading
 from verispec.judge._number_mistakes import NUMBER_MISTAKES
 from verispec.judge._op_mistakes import OP_MISTAKES
-from verispec.judge._request_rows import first_axis
+from verispec.judge._request_rows import first_axis, slots_of
 from verispec.judge._rule_mistakes import of_rule
 from verispec.judge._wrong_elements import places, sources
 
@@ -204,6 +204,25 @@ def of_inputs(compared: ComparedCall) -> Iterator[Mistake]:
     """Yield the mistakes of misread inputs that a call can show."""
     for words, changed in misread(compared.contract, compared.inputs):
         yield Mistake(words, reading(changed), is_listed=False)
+    if (wrong := wrong_requests(compared)) is not None:
+        for words, changed in misread_in(compared.contract, compared.inputs, wrong):
+            yield Mistake(words, reading(changed), is_listed=False)
+
+
+def wrong_requests(compared: ComparedCall) -> Array | None:
+    """Return the mask of the requests with a wrong element; None where an output's elements belong to none."""
+    expected, wrong = oracle_outputs(compared.contract.name, compared.inputs), np.zeros(0, bool)
+    for tensor in compared.contract.outputs:
+        if tensor.name not in compared.outputs:
+            continue
+        slots = slots_of(compared.contract, compared.inputs, tensor)
+        rows = (compared.outputs[tensor.name] != expected[tensor.name]).reshape(len(expected[tensor.name]), -1).any(1)
+        if slots is None or len(rows) < slots.counts.sum():
+            return None
+        hit = np.zeros(len(slots.counts), bool)
+        hit[slots.requests[rows[: slots.counts.sum()]]] = True
+        wrong = wrong | hit if len(wrong) else hit
+    return wrong
 
 
 @np.errstate(all="ignore")

@@ -17,6 +17,10 @@ Misread = Iterator[tuple[str, dict[str, Any]]]
 """Words of mistakes, and the arguments as they are then read."""
 
 
+CHANCE = 0.01
+"""Chance above which it says nothing that a neighbour's numbers give all wrong requests."""
+
+
 def misread(contract: Contract, inputs: Inputs) -> Misread:
     """Yield the mistakes that may be made with the inputs of a call; each reads something else than the others.
 
@@ -30,6 +34,37 @@ def misread(contract: Contract, inputs: Inputs) -> Misread:
         if key not in seen and key != _key({name: inputs[name] for name in changed}):
             seen.add(key)
             yield words, changed
+
+
+def misread_in(contract: Contract, inputs: Inputs, wrong: Array) -> Misread:
+    """Yield the mistakes of reading a neighbour's number in the requests that are wrong, and in no other.
+
+    The requests are known from the wrong outputs. Few or common numbers would agree by chance, and yield nothing.
+
+    Args:
+        contract: contract of the op.
+        inputs: arguments of the call by parameter name.
+        wrong: mask of the requests with a wrong element, [B].
+    """
+    for tensor in contract.tensors:
+        value = inputs.get(tensor.name)
+        if not isinstance(value, np.ndarray) or value.ndim != 1 or first_axis(tensor) != "B" or tensor.written:
+            continue
+        if (
+            value.dtype.kind == "b"
+            or tensor.cumulative
+            or tensor.within
+            or not np.any(wrong)
+            or len(value) < len(wrong)
+        ):
+            continue
+        place = np.flatnonzero(wrong)
+        for text, step in (("the request before", -1), ("the next request", 1)):
+            other = value[np.clip(place + step, 0, len(value) - 1)]
+            if np.prod([np.mean(value == number) for number in other]) < CHANCE:
+                moved = value.copy()
+                moved[place] = other
+                yield f"{tensor.name} were read at {text} where requests are wrong", {tensor.name: moved}
 
 
 def _key(arguments: Inputs) -> tuple[Any, ...]:
@@ -86,6 +121,8 @@ def _of_rows(tensor: Tensor, value: Array, of: RowsByRequest) -> Misread:
         for period in (16, 32, 64, 128, 256, 512, 1024, 2048):
             yield from read(f"at the request's number modulo {period}", row % period)
             yield from read(f"at request {period - 1} from there on", np.minimum(row, period - 1))
+        for size in (2, 4, 8, 16, 32):
+            yield from read(f"at the first request of every {size}", row - row % size)
         if len(of.counts) == len(value):
             yield from read("without counting requests that have no row", np.maximum(np.cumsum(of.counts > 0) - 1, 0))
 

@@ -157,6 +157,34 @@ class OpUnderTest(OpCaller):
                 raise Mismatch(replace(wrong.failure, message=message)) from wrong
         self.require_unchanged(guarded)
 
+    def check_in_place(self, calls: Sequence[OpCall]) -> None:
+        """Make calls one after the other in the memory of the first, and compare all outputs of each.
+
+        Args:
+            calls: calls whose tensors have the same names, shapes, dtypes and layouts.
+
+        Raises:
+            Mismatch: an output of a call is wrong, a guard or an input changed, or the engine raised.
+        """
+        guarded, _ = self.materialise(calls[0])
+        for number, call in enumerate(calls, 1):
+            made, scalars = self.materialise(call)
+            for name, g in guarded.items():
+                g.view.copy_(made[name].view)
+                g.seal()
+            inputs = {**scalars, **{name: g.before() for name, g in guarded.items()}}
+            self.expected = oracle_outputs(self.contract.name, inputs)
+            self.launch({**scalars, **{name: g.view for name, g in guarded.items()}})
+            outputs = self.outputs(guarded)
+            self.last = (inputs, outputs)
+            try:
+                self._compare(call, inputs, outputs)
+            except Mismatch as wrong:
+                self.failing = call
+                message = f"{wrong.failure.message} (call {number} in the same memory)"
+                raise Mismatch(replace(wrong.failure, message=message)) from wrong
+            self.require_unchanged(guarded)
+
     def is_right(self, call: OpCall, threads: int) -> bool:
         """Make `call` again, and return True if it is right now; nothing of this object changes.
 

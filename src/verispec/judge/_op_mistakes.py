@@ -91,6 +91,17 @@ def _compared_unrounded(op: str, inputs: Inputs) -> Outputs | None:
     return oracle_outputs(op, inputs, replace_from=float("nan"))
 
 
+def _signed_zeros(op: str, inputs: Inputs) -> Outputs | None:
+    given, wanted = inputs["input_ptr"], float(inputs["replace_from"])
+    if given.dtype.kind != "f" or wanted != 0:
+        return None
+    apart = (given == 0) & (np.signbit(given) != np.signbit(wanted))
+    kept = oracle_outputs(op, inputs, replace_from=float("nan"))["output_ptr"]
+    marked = oracle_outputs(op, inputs, input_ptr=np.where(apart, np.inf, 1).astype(given.dtype), replace_to=1)
+    replaced = oracle_outputs(op, inputs)["output_ptr"]
+    return {"output_ptr": np.where(np.isposinf(marked["output_ptr"]), kept, replaced)}
+
+
 def _rejected(valid: Callable[[Array, Array], Array]) -> Rule:
     """Return the mistake of other counts of valid tokens, from those of drafts and the right ones of each request."""
 
@@ -190,6 +201,7 @@ OP_MISTAKES: dict[str, dict[str, Rule]] = {
     "expand_batch_to_tokens": {
         "integers were compared with replace_from as floats of 64 bits": _compared_wide,
         "floats were compared with replace_from before it is rounded to their dtype": _compared_unrounded,
+        "zeros of the two signs were not equal": _signed_zeros,
     },
     "flatten_sampled": {
         "requests behind one without tokens were left out": _to_the_first_gap,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from verispec.judge._compare import Array
-from verispec.reference.contracts import Contract, Tensor
+from verispec.reference.contracts import Contract, Tensor, axis_sizes, parse_axis
 
 
 class RowsByRequest(NamedTuple):
@@ -50,3 +51,22 @@ def request_rows(contract: Contract, inputs: Mapping[str, Any]) -> RowsByRequest
 def first_axis(tensor: Tensor) -> str:
     """Return the first axis of a tensor, of which a buffer may have more."""
     return str(tensor.shape[0]).removeprefix(">=") if tensor.shape else ""
+
+
+def slots_of(contract: Contract, inputs: Mapping[str, Any], tensor: Tensor) -> RowsByRequest | None:
+    """Return the elements of each request in the first axis of a tensor; None if the axis is not made of them.
+
+    A request has elements of its own in an axis such as ``B*P`` or ``N+B*P``: P, or P more than it has tokens.
+    """
+    rows = request_rows(contract, inputs)
+    shapes = {t.name: np.shape(inputs[t.name]) for t in contract.tensors if isinstance(inputs.get(t.name), np.ndarray)}
+    sizes = axis_sizes(contract, shapes, inputs)
+    requests = len(rows.counts) or sizes.get("B", 0)
+    counts = np.zeros(requests, np.int64)
+    for sign, factors in parse_axis(str(tensor.shape[0])).terms if tensor.shape else ():
+        others = [f for f in factors if f not in ("B", rows.axis)]
+        if len(others) != len(factors) - 1 or any(isinstance(f, str) and f not in sizes for f in others):
+            return None
+        number = math.prod(f if isinstance(f, int) else sizes[f] for f in others)
+        counts += sign * number * (rows.counts if rows.axis and rows.axis in factors else 1)
+    return RowsByRequest(np.cumsum(counts) - counts, counts, str(tensor.shape[0])) if np.all(counts >= 0) else None

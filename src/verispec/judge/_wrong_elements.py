@@ -10,7 +10,7 @@ import numpy as np
 from verispec.judge._compare import Array, exact
 from verispec.judge._compared import ComparedCall
 from verispec.judge._failure import Kind, Mismatch
-from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows
+from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows, slots_of
 from verispec.reference.contracts import Contract
 
 CHANCE = 0.2
@@ -45,6 +45,8 @@ def places(compared: ComparedCall) -> list[str]:
             found += list(_of_columns(rows.counts, wrong, must_change, alone=not found))
     elif axis == rows.axis and axis and len(hit) >= rows.counts.sum():
         found = list(_of_rows(compared.contract, inputs, rows, hit, written))
+    elif (slots := slots_of(compared.contract, inputs, tensor)) and len(hit) >= slots.counts.sum():
+        found = list(_of_slots(slots, hit, written))
     found += list(_of_masks(compared.expected, wrong, must_change | wrong.astype(bool)))
     return [text for _, text in sorted(found, key=lambda pair: pair[0])]
 
@@ -53,9 +55,13 @@ def sources(compared: ComparedCall) -> list[str]:
     """Return inputs, or other places of the output, that have the wrong values."""
     inputs, tensor = compared.inputs, compared.wrong_output
     rows = request_rows(compared.contract, inputs)
-    if tensor is None or not rows.axis or compared.failure.kind == Kind.UNWRITTEN:
+    if tensor is None or compared.failure.kind == Kind.UNWRITTEN:
         return []
     got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
+    if narrowed := list(_narrowed(got, expected)):
+        return narrowed
+    if not rows.axis:
+        return []
     if first_axis(tensor) == rows.axis and got.ndim == 1 and len(got) >= rows.counts.sum() > 0:
         return list(_moved(rows, got, expected))
     if first_axis(tensor) == "B" and str(tensor.shape[-1]) == "K+1" and len(rows.counts) == len(got):
@@ -168,7 +174,27 @@ def _from_on(text: str, numbers: Array, wrong: Array) -> Shares:
         yield from _kind(f"from {text.format(first)}", numbers >= first, wrong)
 
 
+def _of_slots(slots: RowsByRequest, wrong: Array, written: Array) -> Shares:
+    """Yield descriptions of all wrong slots, where requests have slots beside those of their rows."""
+    total = int(slots.counts.sum())
+    wrong, written = wrong[:total], written[:total]
+    yield from _from_on("slot {} of a request on", slots.places[written], wrong[written])
+    hit, used = (np.zeros(len(slots.counts), bool) for _ in range(2))
+    hit[slots.requests[wrong]], used[slots.requests[written]] = True, True
+    yield from _from_on("request {} on", np.flatnonzero(used), hit[used])
+
+
 # Sources
+
+
+def _narrowed(got: Array, expected: Array) -> Iterator[str]:
+    """Yield the number of bits in which all wrong integers are right."""
+    if got.dtype.kind != "i" or got.dtype.itemsize < 4:
+        return
+    away = (got.astype(np.int64) - expected.astype(np.int64))[got != expected]
+    bits = next((n for n in (32, 16) if len(away) and not np.any(away % 2**n)), 0)
+    if bits:
+        yield f"the wrong values are right in their low {bits} bits"
 
 
 def _moved(rows: RowsByRequest, got: Array, expected: Array) -> Iterator[str]:
