@@ -139,8 +139,9 @@ CONTRACT = Contract(
         ),
         Clause(
             "GEN-20",
-            "No stop token of the request, its own or the model's, is emitted before its min_tokens tokens of output, "
-            "the prompt not counted; after that one ends the output at once. Other requests stop as they would without.",
+            "No stop token of the request, its own or the model's, is emitted before its min_tokens tokens of "
+            "output, the prompt not counted; after that one ends the output at once. Other requests stop as they would "
+            "without.",
             "vllm 0.33.0 MinTokensLogitsProcessor: the limit may lie inside of a block of drafts",
         ),
         Clause(
