@@ -218,3 +218,14 @@ def test_ignored_strides_show_as_a_wrong_output_before_they_damage_memory() -> N
     with pytest.raises(Mismatch) as error:
         subject.check_outputs(call.values, layouts=layouts, shapes=call.shapes, compare=call.compare)
     assert error.value.failure.kind is Kind.VALUE
+
+
+def test_a_tensor_on_a_device_takes_the_values_of_another() -> None:
+    """There the buffer is apart from the copy of it that the harness compares with."""
+    tensor, other = (GuardedTensor((3,), torch.int64, values=np.array(values)) for values in ([1, 2, 3], [4, 5, 6]))
+    at = tensor.view.storage_offset()
+    tensor.buffer = tensor.buffer.clone()
+    tensor.view = tensor.buffer[at : at + 3]
+    tensor.fill_as(other)
+    tensor.seal()
+    assert tensor.before().tolist() == tensor.view.tolist() == [4, 5, 6]

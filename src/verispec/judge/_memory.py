@@ -287,6 +287,11 @@ class GuardedTensor:
         elif self._gaps is None:
             self._host[: self._first] = self._host[self._first + self._size :] = _mark(dtype)
 
+    def fill_as(self, other: GuardedTensor) -> None:
+        """Take the contents and the guard of another tensor of this shape, dtype and layout, in the same memory."""
+        self._host[:] = other._host
+        self.buffer.copy_(other.buffer)
+
     def seal(self) -> None:
         """Save the whole buffer, just before the call."""
         self._before = self._host.copy()

@@ -170,7 +170,7 @@ class OpUnderTest(OpCaller):
         for number, call in enumerate(calls, 1):
             made, scalars = self.materialise(call)
             for name, g in guarded.items():
-                g.view.copy_(made[name].view)
+                g.fill_as(made[name])
                 g.seal()
             inputs = {**scalars, **{name: g.before() for name, g in guarded.items()}}
             self.expected = oracle_outputs(self.contract.name, inputs)
