@@ -28,6 +28,8 @@ MAKE: dict[str, Callable[..., dict[str, Any]]] = {
     RECOVERED: recovered_arguments,
 }
 COUNTS = (0, 3, 5, 1, 4, 0, 2, 3, 6, 1) * 10
+FAST: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
+"""An engine that runs in no interpreter."""
 
 
 def misread(name: str, change: Callable[[dict[str, Any]], Any]) -> Callable[[str], Callable[..., None]]:
@@ -255,9 +257,10 @@ def test_a_value_that_is_kept_by_the_address_of_its_tensor() -> None:
         bonus = arguments["bonus_token_ids_ptr"]
         cpu.op(GREEDY)(**{**arguments, "bonus_token_ids_ptr": kept.setdefault(bonus.data_ptr(), bonus.clone())})
 
-    every_op.test_other_values_in_the_same_memory(OpUnderTest(contracts.load(GREEDY), cpu.op(GREEDY)), 1, GREEDY)
+    judged = every_op.test_other_values_in_the_same_memory
+    judged(OpUnderTest(contracts.load(GREEDY), cpu.op(GREEDY)), FAST, 1, GREEDY)
     with pytest.raises(Mismatch, match="in the same memory"):
-        every_op.test_other_values_in_the_same_memory(OpUnderTest(contracts.load(GREEDY), run), 1, GREEDY)
+        judged(OpUnderTest(contracts.load(GREEDY), run), FAST, 1, GREEDY)
 
 
 def test_a_variable_that_threads_share_is_seen_in_one_of_many_calls() -> None:
@@ -270,9 +273,8 @@ def test_a_variable_that_threads_share_is_seen_in_one_of_many_calls() -> None:
         if torch.get_num_threads() > 1 and len(calls) == 500:
             arguments["num_rejected_tokens_gpu_ptr"][7] += 1
 
-    engine: Any = SimpleNamespace(describe=lambda: SimpleNamespace(details={}))
     with pytest.raises(Mismatch, match="call 500 of 1000 equal ones"):
-        large.test_many_requests_in_threads_again(OpUnderTest(contracts.load(name), run), engine, record, 1, name)
+        large.test_many_requests_in_threads_again(OpUnderTest(contracts.load(name), run), FAST, record, 1, name)
     assert record == {"reach": "threads"}
 
 
