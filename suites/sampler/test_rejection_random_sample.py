@@ -430,7 +430,7 @@ def test_narrow_probabilities(op: OpUnderTest, seed: int, dtype: str, draft: str
     if draft == "present":
         batch = random_batch(np.random.default_rng(seed), (1,) * 33, 37)
         at = np.arange(33), batch.draft_token_ids
-        batch.draft_probs[:], batch.is_greedy[:] = 0.5, False
+        batch.draft_probs, batch.is_greedy = np.full((33, 37), 0.5), np.zeros(33, bool)
         batch.target_probs[at] = np.float32(0.25) + np.float32(2.0**-13)
         batch.uniform[:] = 0.5 + 2.0**-13
         op.check_outputs(random_arguments(batch), dtypes={"draft_probs_ptr": dtype})
