@@ -288,12 +288,16 @@ PER_REQUEST = ("cu_num_draft_tokens_ptr", "bonus_token_ids_ptr", "is_greedy_ptr"
 
 @case("RRS-11", above=["2^-30", "2^-50"])
 def test_u_is_compared_in_its_own_precision(op: OpUnderTest, above: str) -> None:
-    """p/q is exactly one half, and u slightly more, which float32 cannot represent; a rate of one half has less."""
+    """p/q is exactly one half, and u slightly more, which float32 cannot represent; a rate of one half has less.
+
+    Without draft probabilities p is one half.
+    """
     gap = 2.0**-30 if above == "2^-30" else 2.0**-50
     p, q = [0.25, 0.5, 0.25], [0.5, 0.25, 0.25]
     rate = {"synthetic_conditional_rates_ptr": [0.5], "SYNTHETIC_MODE": True}
     for sure in (0, 3):
         op.check_outputs(behind_sure_drafts(one(p, q, 0.5 + gap), sure))
+        op.check_outputs(behind_sure_drafts(one(q, None, 0.5 + gap), sure))
         op.check_outputs(behind_sure_drafts({**one(p, q, 0.5 - gap), **rate}, sure))
 
 
