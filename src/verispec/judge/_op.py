@@ -115,6 +115,15 @@ class OpUnderTest(OpCaller):
             )  # fmt: skip
             raise
 
+    def _compare_one(self, call: OpCall, inputs: Mapping[str, Any], outputs: Mapping[str, Array], which: str) -> None:
+        """Compare all outputs of one of several calls; a failure says `which` it is, and is kept as `failing`."""
+        self.last = (inputs, outputs)
+        try:
+            self._compare(call, inputs, outputs)
+        except Mismatch as wrong:
+            self.failing = call
+            raise Mismatch(replace(wrong.failure, message=f"{wrong.failure.message} ({which})")) from wrong
+
     def check_again(
         self,
         values: Mapping[str, Any],
@@ -148,13 +157,7 @@ class OpUnderTest(OpCaller):
                 guarded[name].view.copy_(before)
             self.launch(arguments)
             outputs = {name: to_numpy(guarded[name].view) for name in written}
-            self.last = (inputs, outputs)
-            try:
-                self._compare(call, inputs, outputs)
-            except Mismatch as wrong:
-                self.failing = call
-                message = f"{wrong.failure.message} (call {number} of {times} equal ones)"
-                raise Mismatch(replace(wrong.failure, message=message)) from wrong
+            self._compare_one(call, inputs, outputs, f"call {number} of {times} equal ones")
         self.require_unchanged(guarded)
 
     def check_in_place(self, calls: Sequence[OpCall]) -> None:
@@ -176,13 +179,7 @@ class OpUnderTest(OpCaller):
             self.expected = oracle_outputs(self.contract.name, inputs)
             self.launch({**scalars, **{name: g.view for name, g in guarded.items()}})
             outputs = self.outputs(guarded)
-            self.last = (inputs, outputs)
-            try:
-                self._compare(call, inputs, outputs)
-            except Mismatch as wrong:
-                self.failing = call
-                message = f"{wrong.failure.message} (call {number} in the same memory)"
-                raise Mismatch(replace(wrong.failure, message=message)) from wrong
+            self._compare_one(call, inputs, outputs, f"call {number} in the same memory")
             self.require_unchanged(guarded)
 
     def is_right(self, call: OpCall, threads: int) -> bool:
