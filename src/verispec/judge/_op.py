@@ -115,7 +115,7 @@ class OpUnderTest(OpCaller):
             )  # fmt: skip
             raise
 
-    def _compare_one(self, call: OpCall, inputs: Mapping[str, Any], outputs: Mapping[str, Array], which: str) -> None:
+    def _compare_one(self, call: OpCall, inputs: dict[str, Any], outputs: dict[str, Array], which: str) -> None:
         """Compare all outputs of one of several calls; a failure says `which` it is, and is kept as `failing`."""
         self.last = (inputs, outputs)
         try:
