@@ -223,7 +223,7 @@ def test_calls_do_not_see_earlier_ones(op: OpUnderTest, seed: int, subject: str)
     check_each(partial(check, op, calls[i]) for i in order)
 
 
-@case("ANY-4", subjects=[op for op in OPS if op not in SQUARE], check="other values in the same memory", on="cpu")
+@case("ANY-4", subjects=[op for op in OPS if op not in SQUARE], check="other values in the same memory")
 def test_other_values_in_the_same_memory(op: OpUnderTest, engine: Engine, seed: int, subject: str) -> None:
     """Buffers that are filled anew before each step: what a kernel keeps by their address is stale."""
     shape = BatchShape((3, 1, 2), 9)
