@@ -72,6 +72,22 @@ def reach(active: activation.Activation, modules: list[str], answers: Any) -> No
         answers.put(active.reached())
 
 
+def test_compiled_kernels_record_no_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU runs them, which cannot tell the host; host code of other files does."""
+    package = tmp_path / "device_package"
+    package.mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    kernels = "import triton\n\n\n@triton.jit\ndef kernel(x):\n    return x + 1\n"
+    for name, text in (("__init__.py", ""), ("kernels.py", kernels), ("op.py", SOURCE)):
+        (package / name).write_text(text)
+    layer = Layer("device", "", package.name, ("sampler",))
+    for compiled, files in ((True, {"op.py"}), (False, {"op.py", "kernels.py"})):
+        folder = tmp_path / str(compiled)
+        monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+        activation.make(layer, None, 0, folder, compiled=compiled).cover()
+        assert {path.name for path in folder.rglob("*.py")} == files
+
+
 def test_layers_of_one_engine_are_measured_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A baseline of one layer says which cases reach the mutants of the other."""
     made = {}

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from verispec.mutants import launches
+from verispec.mutants.layers import Layer
+from verispec.mutants.model import Mutant
 
 SHARED = """
 @triton.jit
@@ -42,6 +44,34 @@ def test_a_helper_is_part_of_the_kernels_that_call_it(tmp_path: Path) -> None:
     assert kernels["op._second_kernel"] == {"op._second_kernel"}
     assert launches.kernel_at(paths[0], 4) == "_shared.helper"
     assert launches.kernel_at(paths[0], 7) == ""
+    assert launches.kernels_of(paths[1]) == ["op.middle", "op._first_kernel", "op._second_kernel"]
+
+
+def test_cases_of_a_file_without_ops_are_those_that_launch_its_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For host code, too: it launches them. A file of ops may decide to launch none, so that all its cases count."""
+    package = tmp_path / "kernels_of_models"
+    package.mkdir()
+    for name, text in (("__init__.py", ""), ("_shared.py", SHARED), ("op.py", KERNELS)):
+        (package / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    layer = Layer("gpu", "", package.name, ("e2e",))
+    baseline = {
+        "e2e/first:GEN-1": {"kernels": ["op._first_kernel"]},
+        "e2e/second:GEN-1": {"kernels": ["op._second_kernel"]},
+        "sampler/op:OP-1": {"kernels": []},
+    }
+
+    def cases(file: str, line: int, *ops: str) -> set[str]:
+        mutant = Mutant("gpu", file, line, 0, "", "", "", "", 0, ops)
+        return launches.cases_of(mutant, layer, baseline, baseline)
+
+    assert cases("op.py", 14) == {"e2e/second:GEN-1"}
+    assert cases("_shared.py", 4) == cases("_shared.py", 7) == {"e2e/first:GEN-1"}
+    assert cases("op.py", 2) == {"e2e/first:GEN-1", "e2e/second:GEN-1"}
+    assert cases("op.py", 2, "op") == {"sampler/op:OP-1"}
+    assert cases("op.py", 14, "op") == set()
 
 
 def test_launches_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

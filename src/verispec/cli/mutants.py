@@ -17,7 +17,9 @@ app = typer.Typer(add_completion=False)
 def mutants(
     of: Annotated[
         str,
-        typer.Option("--of", help="cpp, triton, oracle, samplers, runners, proposers, models, static, config or all."),
+        typer.Option(
+            "--of", help="cpp, triton, gpu, oracle, samplers, runners, proposers, models, static, config or all."
+        ),
     ] = "cpp",
     sample: Annotated[int, typer.Option(min=0, help="Mutants to draw from each layer; 0 takes all.")] = 300,
     seed: Annotated[int, typer.Option(help="Seed of the sample.")] = 1,
@@ -32,7 +34,7 @@ def mutants(
     listed: Annotated[
         bool, typer.Option(help="Test mutants that the reviewed list calls equivalent, to find wrong entries.")
     ] = False,
-    device: Annotated[str, typer.Option(help="cuda runs Triton's mutants on a GPU.")] = "",
+    device: Annotated[str, typer.Option(help="cuda runs the layers triton and gpu on a GPU.")] = "",
     survivors: Annotated[
         Path | None, typer.Option(help="Test those mutants of a results file that failed no case, instead of a sample.")
     ] = None,
@@ -64,9 +66,10 @@ def mutants(
 
     paths = list(render or ())
     if not paths:
-        for layer in chosen(of):
+        for layer in chosen(of, device):
             plan = campaign.CampaignPlan(
-                layer, sample, seed, op, processes, limit, triggers, device, per_clause=per_clause, slowest=slowest,
+                layer, sample, seed, op, processes, limit, triggers, device or layer.devices[0],
+                per_clause=per_clause, slowest=slowest,
                 chosen=results.survivors_of(survivors, layer.name) if survivors else frozenset(),
             )  # fmt: skip
             prepared = campaign.prepare(plan)

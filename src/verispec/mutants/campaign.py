@@ -54,7 +54,7 @@ class CampaignPlan:
         processes: number of processes; 0 is one per CPU.
         limit: processor seconds of cases per mutant.
         triggers: False drops mutants that act only under a condition.
-        device: "cuda" runs Triton's mutants on a GPU; empty runs them in the interpreter.
+        device: one of the layer's; "cuda" is a GPU, and empty the CPU, where Triton's kernels run in the interpreter.
         run_seed: seed of the suites.
         chosen: ids of the mutants to test instead of a sample.
     """
@@ -216,8 +216,10 @@ def judge(campaign: Campaign, out: Path, round_: Round, done: Collection[str] = 
         The cases that were left out, because they fail without a mutant.
 
     Raises:
-        VerispecError: V-MUT-BASELINE, many cases fail without a mutant; V-MUT-RUN, the testing process ended early.
+        VerispecError: V-MUT-BASELINE, many cases fail without a mutant; V-MUT-RUN, the testing process ended early;
+            V-MUT-NO-DEVICE, this machine lacks the device of the plan.
     """
+    _require_device(campaign.plan)
     left = [m for m in campaign.mutants if m.id not in done]
     if not left:
         return []
@@ -226,6 +228,19 @@ def judge(campaign: Campaign, out: Path, round_: Round, done: Collection[str] = 
     failing = _few_failing(measured.read(baseline))
     _pytest(campaign, left, out, baseline, round_)
     return failing
+
+
+def _require_device(plan: CampaignPlan) -> None:
+    if not plan.device:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise VerispecError(
+            "V-MUT-NO-DEVICE", f"this machine has no device {plan.device!r} that torch {torch.__version__} can use",
+            where=f"--of {plan.layer.name}", hint="run it on a machine with a GPU: docs/how-to/test-on-a-gpu.md",
+            exit_code=exits.CANNOT_TELL,
+        )  # fmt: skip
 
 
 def _baseline(campaign: Campaign) -> Path:

@@ -58,7 +58,7 @@ def kernels_with(paths: Iterable[Path]) -> Mapping[str, frozenset[str]]:
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and is_kernel(node)]
+        functions = _kernels(path)
         known |= {function.name: f"{path.stem}.{function.name}" for function in functions}
         for function in functions:
             names = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
@@ -76,10 +76,18 @@ def kernels_with(paths: Iterable[Path]) -> Mapping[str, frozenset[str]]:
 
 def kernel_at(path: Path, line: int) -> str:
     """Return the ``@triton.jit`` function around a line of a file, empty for host code."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.lineno <= line <= (node.end_lineno or 0) and is_kernel(node):
-            return f"{path.stem}.{node.name}"
-    return ""
+    around = (node for node in _kernels(path) if node.lineno <= line <= (node.end_lineno or 0))
+    return next((f"{path.stem}.{node.name}" for node in around), "")
+
+
+def kernels_of(path: Path) -> list[str]:
+    """Return the ``@triton.jit`` functions of a file, as ``module.function``."""
+    return [f"{path.stem}.{node.name}" for node in _kernels(path)]
+
+
+def _kernels(path: Path) -> list[ast.FunctionDef]:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return [node for node in body if isinstance(node, ast.FunctionDef) and is_kernel(node)]
 
 
 def is_kernel(function: ast.FunctionDef) -> bool:
@@ -88,9 +96,16 @@ def is_kernel(function: ast.FunctionDef) -> bool:
 
 
 def cases_of(mutant: Mutant, layer: Layer, baseline: Mapping[str, Mapping[str, Any]], known: Iterable[str]) -> set[str]:
-    """Return the cases of the mutant's ops that launch a kernel with the mutated code; for host code all of them."""
-    cases = {case for case in known if measured.subject(case) in mutant.ops}
-    if not (name := kernel_at(layer.folder / mutant.file, mutant.line)):
+    """Return the cases that a mutant of a file with kernels may change.
+
+    Those of the mutant's ops that launch a kernel with the mutated code. For host code all cases of the ops, or those
+    that launch a kernel of the file if it has no ops.
+    """
+    path = layer.folder / mutant.file
+    cases = {case for case in known if not mutant.ops or measured.subject(case) in mutant.ops}
+    name = kernel_at(path, mutant.line)
+    if not name and mutant.ops:
         return cases
-    kernels = kernels_with(layer.paths())[name]
+    callers = kernels_with(layer.paths())
+    kernels = frozenset().union(*(callers[kernel] for kernel in ([name] if name else kernels_of(path))))
     return {case for case in cases if not kernels.isdisjoint(baseline[case]["kernels"])}

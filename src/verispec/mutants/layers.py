@@ -27,6 +27,7 @@ class Layer:
         op_files: True if a file implements the op that is its stem.
         environment: variables of the testing process.
         tests: folders and files of self-tests, instead of suites, for files that no engine runs.
+        devices: values of ``--device`` that the layer can run with, the default first; "" is the CPU.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Layer:
     op_files: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     tests: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ("",)
 
     @property
     def folder(self) -> Path:
@@ -87,15 +89,26 @@ CPU_MODELS = tuple(
     )
 )
 """Files of models that a runner on the CPU calls; checkpoints have self-tests, and graphs need a GPU."""
-UNREACHED_RUNNERS = ("__init__.py", "gpu.py", "step_graphs.py", "step_shapes.py", "rank.py")
+GPU_RUNNERS = ("gpu.py", "step_graphs.py", "step_shapes.py")
+UNREACHED_RUNNERS = ("__init__.py", *GPU_RUNNERS, "rank.py")
 """Files of runners that need a GPU, and the one that the processes of ranks import anew, without a mutant."""
+MODEL_KERNELS = ("_attention.py", "_decoder_layer.py", "_linear.py", "_overlap.py")
+"""Triton kernels of models, which no op runs and no interpreter: generation on a GPU does."""
+ON_GPU = (
+    *(f"triton/{name}" for name in MODEL_KERNELS),
+    *(f"models/{name}" for name in ("fused_gpu.py", "decode_graphs.py")),
+    *(f"runners/{name}" for name in GPU_RUNNERS),
+)
 
 LAYERS: Final = {
     layer.name: layer
     for layer in (
         Layer("cpp", "reference", REFERENCE, ("sampler",), environment={"OMP_NUM_THREADS": "2"}, op_files=True),
-        Layer("triton", "reference:triton", f"{REFERENCE}.triton", ("sampler",), op_files=True,
-              environment={"TRITON_INTERPRET": "1", **ONE_THREAD}),
+        Layer("triton", "reference:triton", f"{REFERENCE}.triton", ("sampler",),
+              left_out=("__init__.py", *MODEL_KERNELS), op_files=True,
+              environment={"TRITON_INTERPRET": "1", **ONE_THREAD}, devices=("", "cuda")),
+        Layer("gpu", "reference:triton", REFERENCE, ("e2e",), files=ON_GPU, devices=("cuda",),
+              environment=ONE_THREAD),
         Layer("oracle", "reference", f"{REFERENCE}.oracle", ("sampler", "synthetic"), op_files=True,
               environment=ONE_THREAD),
         Layer("samplers", "reference", f"{REFERENCE}.sampler", SAMPLING, environment=ONE_THREAD),
@@ -111,23 +124,30 @@ LAYERS: Final = {
 }  # fmt: skip
 
 
-def chosen(name: str) -> list[Layer]:
-    """Return the layers that ``--of`` names; all of them for ``all``.
+def chosen(name: str, device: str = "") -> list[Layer]:
+    """Return the layers that ``--of`` names; for ``all`` those that run on the device.
 
     Raises:
-        VerispecError: V-MUT-LAYER, there is no such layer.
+        VerispecError: V-MUT-LAYER, there is no such layer; V-MUT-DEVICE, it does not run on this device.
     """
     if name == "all":
-        return list(LAYERS.values())
+        return [layer for layer in LAYERS.values() if device in layer.devices]
     if name not in LAYERS:
         hint = f"layers are {', '.join(LAYERS)}, all"
         raise VerispecError("V-MUT-LAYER", f"there is no layer {name!r}", where="--of", hint=hint)
-    return [LAYERS[name]]
+    layer = LAYERS[name]
+    if device and device not in layer.devices:
+        able = ", ".join(other.name for other in LAYERS.values() if device in other.devices)
+        hint = f"layers that run on it are {able}" if able else "devices are cuda, and the CPU if none is given"
+        raise VerispecError("V-MUT-DEVICE", f"the layer {name} does not run on {device!r}", where="--device", hint=hint)
+    return [layer]
 
 
 def measured_together(layer: Layer) -> list[Layer]:
     """Return the layers whose cases are measured at once: those that one engine's generation and samplers run."""
-    return [other for other in LAYERS.values() if _generates(other)] if _generates(layer) else [layer]
+    if not _generates(layer):
+        return [layer]
+    return [other for other in LAYERS.values() if _generates(other) and other.devices == layer.devices]
 
 
 def _generates(layer: Layer) -> bool:

@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
         data["processes"],
         [Mutant.from_json(m) for m in data["mutants"]],
         baseline,
-        activation.make(layer, extension, data["count"], path.parent),
+        activation.make(layer, extension, data["count"], path.parent, compiled=bool(data["device"])),
         data["device"],
         data["limit"],
         data["per_clause"],
@@ -192,9 +192,9 @@ def _run_cases(
         except Exception as error:
             tell({"invalid": f"{type(error).__name__}: {error}"[:300]})
             return
-    elif job.device:
-        launches.watch()
     else:
+        if job.device:
+            launches.watch()
         job.active.cover()
         job.active.reached()
     for start in _start:
@@ -210,11 +210,11 @@ def _run_cases(
         if mutant is None and job.device and record["outcome"] == Outcome.PASS and record["seconds"] > REPEATED:
             record = _timed(item, following)
         record["case"] = name
+        if mutant is None:
+            record["reached"] = measured.ranges(sorted(job.active.reached()))
         if mutant is None and job.device:
             record["kernels"] = sorted(launches.launched)
             launches.launched.clear()
-        elif mutant is None:
-            record["reached"] = measured.ranges(sorted(job.active.reached()))
         tell(record)
         has_lost_device = bool(job.device) and record["outcome"] == Outcome.CRASH
         if has_lost_device or (enough is not None and enough(record)):
@@ -352,7 +352,7 @@ class _State:
         self._results: list[dict[str, Any]] = []
         self._began = time.monotonic()
         self._invalid = ""
-        if job.device:
+        if job.device and launches.kernels_of(job.layer.folder / mutant.file):
             cases = launches.cases_of(mutant, job.layer, job.baseline, times)
         else:
             cases = {case for key in job.active.keys(mutant) for case in reaching.get(key, ())}
