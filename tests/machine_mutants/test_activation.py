@@ -81,10 +81,10 @@ def test_compiled_kernels_record_no_statements(tmp_path: Path, monkeypatch: pyte
     for name, text in (("__init__.py", ""), ("kernels.py", kernels), ("op.py", SOURCE)):
         (package / name).write_text(text)
     layer = Layer("device", "", package.name, ("sampler",))
-    for compiled, files in ((True, {"op.py"}), (False, {"op.py", "kernels.py"})):
-        folder = tmp_path / str(compiled)
+    for on_device, files in ((True, {"op.py"}), (False, {"op.py", "kernels.py"})):
+        folder = tmp_path / str(on_device)
         monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-        activation.make(layer, None, 0, folder, compiled=compiled).cover()
+        activation.make(layer, None, 0, folder, on_device=on_device).cover()
         assert {path.name for path in folder.rglob("*.py")} == files
 
 

@@ -20,7 +20,7 @@ CSRC = Path(__file__).parents[2] / "reference" / "csrc"
 def sources(entry: Equivalent) -> list[Path]:
     """Return the files that an entry is about."""
     layer, _, name = entry.file.partition("/")
-    if layer == "cpp":
+    if LAYERS[layer].is_cpp:
         return [path for path in CSRC.iterdir() if fnmatchcase(path.name, name)]
     folder = LAYERS[layer].folder
     return [path for path in LAYERS[layer].paths() if fnmatchcase(path.relative_to(folder).as_posix(), name)]

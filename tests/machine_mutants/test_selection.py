@@ -55,5 +55,8 @@ def test_each_file_is_mutated_in_one_layer() -> None:
     """Those of models and runners that need a GPU are left to the layer of that name."""
     paths = [path for layer in LAYERS.values() for path in layer.paths()]
     assert len(paths) == len(set(paths))
+    assert {name for layer in LAYERS.values() if layer.is_cpp for name in layer.files} <= {
+        path.name for path in (SOURCES / "csrc").iterdir()
+    }
     needed = [path.name for path in LAYERS["gpu"].paths()]
     assert {"_attention.py", "_linear.py", "fused_gpu.py", "step_graphs.py"} <= set(needed)

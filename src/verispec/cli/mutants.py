@@ -18,7 +18,8 @@ def mutants(
     of: Annotated[
         str,
         typer.Option(
-            "--of", help="cpp, triton, gpu, oracle, samplers, runners, proposers, models, static, config or all."
+            "--of",
+            help="cpp, cpp_models, triton, gpu, oracle, samplers, runners, proposers, models, static, config or all.",
         ),
     ] = "cpp",
     sample: Annotated[int, typer.Option(min=0, help="Mutants to draw from each layer; 0 takes all.")] = 300,

@@ -97,16 +97,16 @@ class CppActivation:
 class PythonActivation:
     """Mutants of Python files: a mutated source is imported, or replaces the code of an imported module.
 
-    On a device, `compiled` is true: files with kernels record no statements, since compiled code cannot.
+    With `on_device` files with kernels record no statements, since compiled code cannot.
     """
 
     FILE = 1 << 20
     """Statements of file i, of all layers that are measured together, are numbered from ``i * FILE``."""
 
-    def __init__(self, layer: Layer, folder: Path, *, compiled: bool = False) -> None:
+    def __init__(self, layer: Layer, folder: Path, *, on_device: bool = False) -> None:
         self._layer = layer
         self._base = folder
-        self._compiled = compiled
+        self._on_device = on_device
         self._paths = {p.relative_to(layer.folder).as_posix(): p for p in layer.paths()}
         self._measured = {path: part for part in measured_together(layer) for path in part.paths()}
         self._faults: dict[str, list[PythonFault]] = {}
@@ -117,7 +117,7 @@ class PythonActivation:
     def cover(self) -> None:
         """Install sources that record which statements are reached."""
         for i, (path, layer) in enumerate(self._measured.items()):
-            if self._compiled and launches.kernels_of(path):
+            if self._on_device and launches.kernels_of(path):
                 continue
             source = operators_python.covered(path.read_text(encoding="utf-8"))
             source = source.replace("_verispec_reached(", f"_verispec_reached({i * self.FILE} + ")
@@ -258,7 +258,7 @@ def _spread(module: ModuleType, name: str, value: Any) -> None:
     setattr(module, name, value)
 
 
-def make(layer: Layer, extension: Path | None, count: int, folder: Path, *, compiled: bool = False) -> Activation:
+def make(layer: Layer, extension: Path | None, count: int, folder: Path, *, on_device: bool = False) -> Activation:
     """Return the activation of a layer.
 
     Args:
@@ -266,12 +266,12 @@ def make(layer: Layer, extension: Path | None, count: int, folder: Path, *, comp
         extension: built with all faults; for the C++ layer only.
         count: number of switches of the extension.
         folder: folder for mutated sources; its maker removes it.
-        compiled: True if Triton's kernels are compiled for a device.
+        on_device: True if Triton's kernels are compiled for a device.
     """
-    if layer.name == "cpp":
+    if layer.is_cpp:
         assert extension is not None
         return CppActivation(extension, count)
-    return PythonActivation(layer, folder, compiled=compiled)
+    return PythonActivation(layer, folder, on_device=on_device)
 
 
 __all__ = ["ALWAYS", "Activation", "make"]

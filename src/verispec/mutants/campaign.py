@@ -119,10 +119,11 @@ def prepare(plan: CampaignPlan) -> Campaign:
             chosen one is among the mutants of these sources.
     """
     extension, count = None, 0
-    if plan.layer.name == "cpp":
+    if plan.layer.is_cpp:
         root = _source_root(plan.layer)
-        _require_file(plan, sorted({path.stem for path in (root / "csrc").iterdir() if path.suffix in (".cpp", ".h")}))
-        built = schemata.build(root / "csrc", root.parent / "CMakeLists.txt", cache_dir() / "mutants")
+        names = plan.layer.files or [path.name for path in (root / "csrc").iterdir()]
+        _require_file(plan, sorted({Path(name).stem for name in names if name.endswith((".cpp", ".h"))}))
+        built = schemata.build(plan.layer, root / "csrc", root.parent / "CMakeLists.txt", cache_dir() / "mutants")
         extension, count = built.extension, built.count
         mutants = [replace(m, trigger=t) for m in built.mutants for t in schemata.triggers_of(m)]
     else:
@@ -185,7 +186,7 @@ def _source_root(layer: Layer) -> Path:
     root = layer.folder
     if not (root / "csrc").is_dir() or not (root.parent / "CMakeLists.txt").is_file():
         raise VerispecError(
-            "V-MUT-SOURCE", "the sources of the C++ kernels are not installed", where="--of cpp",
+            "V-MUT-SOURCE", "the sources of the C++ kernels are not installed", where=f"--of {layer.name}",
             cause=f"no csrc/ in {root}", hint="install the project from its checkout: pip install -e .",
         )  # fmt: skip
     return root

@@ -28,6 +28,8 @@ class Layer:
         environment: variables of the testing process.
         tests: folders and files of self-tests, instead of suites, for files that no engine runs.
         devices: values of ``--device`` that the layer can run with, the default first; "" is the CPU.
+        is_cpp: True for C++ sources in ``csrc/``, whose faults are switches of one extension. `files` are names, and
+            empty takes all that kernels of ops use.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Layer:
     environment: Mapping[str, str] = field(default_factory=dict)
     tests: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("",)
+    is_cpp: bool = False
 
     @property
     def folder(self) -> Path:
@@ -52,7 +55,9 @@ class Layer:
         return next((p for p in self.folder.parents if (p / "pyproject.toml").is_file()), self.folder)
 
     def paths(self) -> list[Path]:
-        """Return the files that are mutated."""
+        """Return the Python files that are mutated."""
+        if self.is_cpp:
+            return []
         found = {path for pattern in self.files for path in self.folder.glob(pattern)}
         return sorted(path for path in found if path.name not in self.left_out)
 
@@ -62,6 +67,7 @@ class Layer:
 
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
+TWO_THREADS: Final = {"OMP_NUM_THREADS": "2"}
 REFERENCE = "verispec.reference"
 SAMPLING = (
     *(f"sampler/test_whole_sampler{part}.py" for part in ("", "_parameters", "_limits", "_chains", "_seeds")),
@@ -89,6 +95,8 @@ CPU_MODELS = tuple(
     )
 )
 """Files of models that a runner on the CPU calls; checkpoints have self-tests, and graphs need a GPU."""
+MODEL_CPP = ("decoder_layer.cpp", "layers.h", "linear.cpp", "paged_attention.cpp", "rms_norm.cpp")
+"""C++ kernels of models, which no op runs."""
 GPU_RUNNERS = ("gpu.py", "step_graphs.py", "step_shapes.py")
 UNREACHED_RUNNERS = ("__init__.py", *GPU_RUNNERS, "rank.py")
 """Files of runners that need a GPU, and the one that the processes of ranks import anew, without a mutant."""
@@ -103,7 +111,9 @@ ON_GPU = (
 LAYERS: Final = {
     layer.name: layer
     for layer in (
-        Layer("cpp", "reference", REFERENCE, ("sampler",), environment={"OMP_NUM_THREADS": "2"}, op_files=True),
+        Layer("cpp", "reference", REFERENCE, ("sampler",), files=(), is_cpp=True, op_files=True,
+              environment=TWO_THREADS),
+        Layer("cpp_models", "reference", REFERENCE, ("e2e",), files=MODEL_CPP, is_cpp=True, environment=TWO_THREADS),
         Layer("triton", "reference:triton", f"{REFERENCE}.triton", ("sampler",),
               left_out=("__init__.py", *MODEL_KERNELS), op_files=True,
               environment={"TRITON_INTERPRET": "1", **ONE_THREAD}, devices=("", "cuda")),
@@ -147,7 +157,11 @@ def measured_together(layer: Layer) -> list[Layer]:
     """Return the layers whose cases are measured at once: those that one engine's generation and samplers run."""
     if not _generates(layer):
         return [layer]
-    return [other for other in LAYERS.values() if _generates(other) and other.devices == layer.devices]
+    return [
+        other
+        for other in LAYERS.values()
+        if _generates(other) and (other.devices, other.is_cpp) == (layer.devices, layer.is_cpp)
+    ]
 
 
 def _generates(layer: Layer) -> bool:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from verispec.errors import VerispecError
 from verispec.mutants import operators_cpp
 from verispec.mutants.cpp_sites import Alternative, Site
+from verispec.mutants.layers import Layer
 from verispec.mutants.model import ALWAYS, Mutant
 from verispec.reference import contracts
 
@@ -168,10 +169,11 @@ class Schemata:
     """Switches, those that did not compile included."""
 
 
-def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
-    """Return the extension of the kernels in `csrc` with all their faults, built in `folder` where it is not yet.
+def build(layer: Layer, csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
+    """Return the extension of the kernels in `csrc` with all faults of a layer, built in `folder` where it is not yet.
 
     Args:
+        layer: layer whose files get faults.
         csrc: The folder of the kernels' sources.
         cmake_lists: Their CMakeLists.txt.
         folder: folder of the builds; each state of the sources has a folder of its own.
@@ -181,7 +183,7 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
     """
     users = _users(csrc)
     ops = set(contracts.names())
-    files = [p for p in sorted(csrc.iterdir()) if ops & set(users[p.name])]
+    files = [p for p in sorted(csrc.iterdir()) if (p.name in layer.files if layer.files else ops & set(users[p.name]))]
     headers = "\n".join(path.read_text(encoding="utf-8") for path in sorted(csrc.glob("*.h")))
     found = {path.name: operators_cpp.sites(path.read_bytes(), headers) for path in files}
     count = number_alternatives(found)
@@ -196,7 +198,13 @@ def build(csrc: Path, cmake_lists: Path, folder: Path) -> Schemata:
         _make(csrc, cmake_lists, tree, files, found, count)
     dropped = set(json.loads(listed.read_text()))
     (extension,) = (tree / "reference").glob("_csrc*.so")
-    mutants = [m for path in files for m in mutants_of(path, found[path.name], users[path.name], dropped)]
+    mutants = [
+        mutant
+        for path in files
+        for mutant in mutants_of(
+            layer.name, path, found[path.name], users[path.name] if layer.op_files else (), dropped
+        )
+    ]
     return Schemata(extension, tuple(mutants), count)
 
 
@@ -248,8 +256,10 @@ def _make(
     (tree / "dropped.json").write_text(json.dumps(sorted(dropped)))
 
 
-def mutants_of(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: set[int]) -> Iterator[Mutant]:
-    """Yield the mutants at the sites of a file, one for each alternative that is not in `dropped`."""
+def mutants_of(
+    layer: str, path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped: set[int]
+) -> Iterator[Mutant]:
+    """Yield the mutants at the sites of a layer's file, one for each alternative that is not in `dropped`."""
     lines = path.read_text().splitlines()
     for site in sites:
         for alternative in site.alternatives:
@@ -257,7 +267,7 @@ def mutants_of(path: Path, sites: Sequence[Site], ops: tuple[str, ...], dropped:
                 after = alternative.text or "(nothing)"
                 text = lines[site.line - 1].strip()
                 yield Mutant(
-                    "cpp", path.name, site.line, site.column, alternative.operator, site.before, after, text,
+                    layer, path.name, site.line, site.column, alternative.operator, site.before, after, text,
                     alternative.number, ops, loops=alternative.loops, never=alternative.never,
                 )  # fmt: skip
 
