@@ -10,7 +10,8 @@ import torch
 from fused_models import BLOCK, KINDS, SIZES, VOCAB, assert_same, at, make
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from verispec.reference.models import Eagle3Head
+from verispec.mutants.plugin import keep_fused
+from verispec.reference.models import Eagle3Head, fused
 from verispec.reference.models.attention import ATTENTION, PagedBatch, TreeQueries
 from verispec.reference.models.fused import FusedHead, FusedModel, fuse, fuse_head
 from verispec.reference.models.fused_cpu import PARTS
@@ -74,6 +75,17 @@ def test_every_number_of_rows(rows: int) -> None:
     paged = PagedBatch(cache, slots, positions, table, lens.numpy(), starts, lens, lens.numpy(), BLOCK)
     got = fuse(model, PARTS)(input_ids=token_ids, paged=paged).logits[0]
     assert_same(got[:64], want)
+
+
+def test_a_campaign_of_mutants_keeps_a_model_with_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere the plain model runs instead of it, so that no case would see the fault."""
+    model = make(*KINDS["llama"])
+    model.set_attn_implementation(ATTENTION)
+    monkeypatch.setattr(PARTS.layer, "forward", lambda self, hidden, paged, x=None: hidden)
+    monkeypatch.setattr(fused, "_same", fused._same)  # taken back after the test
+    assert fuse(model, PARTS) is model
+    keep_fused()
+    assert isinstance(fuse(model, PARTS), FusedModel)
 
 
 def test_threads_share_the_work_and_change_nothing() -> None:
