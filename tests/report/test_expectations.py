@@ -61,6 +61,22 @@ def test_a_failing_case_whose_id_begins_a_passing_one_is_named_with_its_end() ->
     assert [selects("*:EXP-?$", r.id) for r in (failing, passing)] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "selected"),
+    [
+        ("*:EXP-1", [True, True, False]),
+        ("*/*:EXP-1", [True, True, False]),
+        ("sampler/*", [True, True, True]),
+        ("*:EXP-1:", [False, True, False]),
+        ("*:EXP-1*", [True, True, True]),
+        ("*:EXP-1:b", [False, False, False]),
+    ],
+)
+def test_a_glob_ends_with_a_whole_part(pattern: str, selected: list[bool]) -> None:
+    ids = [f"{OP}:EXP-1", f"{OP}:EXP-1:b=1;c=2", f"{OP}:EXP-10:b=1"]
+    assert [selects(pattern, name) for name in ids] == selected
+
+
 def test_new_failures_have_no_link_yet_and_cannot_be_used_so(tmp_path: Path) -> None:
     text = proposal(run(case(1, dtype="float32"), case(1, "pass", dtype="int64")))
     assert [(outcome, issue) for _, outcome, issue in entries_of(text)] == [("fail", "")]

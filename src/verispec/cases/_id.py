@@ -59,14 +59,16 @@ class CaseId:
 
 
 def selects(pattern: str, case_id: str) -> bool:
-    """Return True if `pattern` equals `case_id`, is a glob that matches it, or a prefix of whole parts.
+    """Return True if `pattern` is `case_id` or a beginning of it that ends with a whole part, or a glob of either.
 
     A pattern that ends with ``$`` selects no longer ids: many an id is another one's beginning.
     """
     if pattern.endswith("$"):
         return fnmatchcase(case_id, pattern[:-1]) if "*" in pattern or "?" in pattern else case_id == pattern[:-1]
     if "*" in pattern or "?" in pattern:
-        return fnmatchcase(case_id, pattern) or fnmatchcase(case_id, pattern + "*")
+        ends = (i for i, character in enumerate(case_id) if character in "/:;")
+        beginnings = (case_id[: i + (pattern[-1] in "/:;")] for i in ends)
+        return fnmatchcase(case_id, pattern) or any(fnmatchcase(beginning, pattern) for beginning in beginnings)
     if not pattern or case_id == pattern:
         return case_id == pattern
     return case_id.startswith(pattern) and (pattern[-1] in "/:;" or case_id[len(pattern)] in "/:;")

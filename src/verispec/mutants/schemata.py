@@ -143,6 +143,9 @@ extern "C" __attribute__((visibility("default"), used)) inline unsigned char* ve
 """
 
 
+FLAGS: Final = '-O1 -DVERISPEC_NO_CLONES -include "${CMAKE_SOURCE_DIR}/mutants.h"'
+"""Options of the compiler instead of the build's own: faster to compile, and without copies for other processors."""
+
 UNCONDITIONAL: Final = (ALWAYS, "thread > 0", "repeated")
 
 
@@ -187,7 +190,7 @@ def build(layer: Layer, csrc: Path, cmake_lists: Path, folder: Path) -> Schemata
     headers = "\n".join(path.read_text(encoding="utf-8") for path in sorted(csrc.glob("*.h")))
     found = {path.name: operators_cpp.sites(path.read_bytes(), headers) for path in files}
     count = number_alternatives(found)
-    digest = hashlib.sha256(PRELUDE.encode() + cmake_lists.read_bytes())
+    digest = hashlib.sha256(f"{PRELUDE}{FLAGS}".encode() + cmake_lists.read_bytes())
     for path in sorted(csrc.iterdir()):
         text = rewrite(path.read_bytes(), found[path.name], set())[0] if path.name in found else path.read_text()
         digest.update(f"{path.name} {text}".encode())
@@ -228,7 +231,7 @@ def _make(
     copies = tree / "reference/csrc"
     shutil.copytree(csrc, copies)
     text = cmake_lists.read_text().replace("-Wall -Wextra", "-w -fmax-errors=0 -ftemplate-backtrace-limit=0")
-    text = text.replace("PRIVATE $<$<CONFIG:Release>:-O3>", 'PRIVATE -O1 -include "${CMAKE_SOURCE_DIR}/mutants.h"')
+    text = text.replace("PRIVATE $<$<CONFIG:Release>:-O3>", f"PRIVATE {FLAGS}")
     (tree / "CMakeLists.txt").write_text(text)
     prelude = PRELUDE.replace("MUTANT_COUNT", str(max(count, 1)))
     (tree / "mutants.h").write_text(prelude)
