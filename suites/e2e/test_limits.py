@@ -25,8 +25,8 @@ from verispec.engines.protocol.generation import (
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
 from verispec.suites.e2e._again import Again
-from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._lengths import DRAFTS, HOW, judge_lengths, requests_of_lengths
+from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
     CUT,

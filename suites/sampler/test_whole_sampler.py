@@ -251,7 +251,7 @@ NEARLY = 1 - 2.0**-13
 
 @case("WS-5", family=FAMILIES, check="nearly equal logits", reach="requests with top_k=1")
 def test_top_k_of_one_tells_nearly_equal_logits(sampler: SamplerUnderTest, seed: int) -> None:
-    """A lower id is nearly as likely as the argmax: numbers of 16 bits would take it for the first of two equal ones."""
+    """A lower id is nearly as likely as the argmax: in 16 bits it would be the first of two equal ones."""
     rng = np.random.default_rng(seed)
     for _ in range(5):
         step = random_sampler_batch(rng, COUNTS, temperature=1.3, draft=False, top_k=1)
