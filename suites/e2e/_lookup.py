@@ -180,7 +180,7 @@ class LookupRule:
 
 
 class WrongStep(NamedTuple):
-    """A step that does not follow a rule: the tokens before it, and what it did in words."""
+    """A step that does not follow a rule: the number of tokens before it, and a description of its drafts."""
 
     length: int
     words: str

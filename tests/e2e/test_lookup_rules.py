@@ -1,4 +1,4 @@
-"""A rule of prompt lookup that changes with the length of a text is told with the length."""
+"""A rule of prompt lookup that changes with the length of a text: the message names that length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a wrong token of a text is told with: the step before it, and the types in which its logit is the largest."""
+"""Words for a wrong token of a text: the step before it, and a type of 16 bits in which its logit is the largest."""
 
 from __future__ import annotations
 
