@@ -267,7 +267,7 @@ def test_the_last_token_of_a_step_is_the_targets(
             request for requests in zip(*map(setting.requests, PARAMETERS), strict=True) for request in requests
         )
     ]
-    budget = {"max_num_batched_tokens": 10, "max_num_seqs": 4} if memory else {}
+    budget: dict[str, Any] = {"max_num_batched_tokens": 10, "max_num_seqs": 4} if memory else {}
     generator = load(draft, target=setting.target, drafter=setting.drafter, **synthetic(sampler, SPREAD), **budget)
     behind = 0
     for n, (request, result) in enumerate(zip(asked, with_steps(generator.generate(asked)), strict=True)):
