@@ -52,6 +52,7 @@ CANDIDATES = (
 MISTAKEN_LIMITS = (
     "all tokens that tie with the last one of top-k were kept",
     "all tokens that tie with the last one of top-p were kept",
+    "p were divided by the mass of all tokens that top-k keeps, whatever top-p keeps of them",
     "a draft that top-k drops were kept where it ties with the last token",
     "a draft that top-p drops were kept where it ties with the last token",
     *(f"of the tokens that top-k keeps the first {lanes} alone counted in their mass" for lanes in (32, 64, 128, 256)),

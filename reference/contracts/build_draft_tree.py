@@ -117,6 +117,10 @@ CONTRACT = Contract(
             "request follow those of all requests before it. In any mode what follows the last row keeps its value.",
             _SGLANG,
             outputs=("tree_mask",),
+            mistakes=(
+                "mask rows stood as if every request had the text of the first",
+                "mask rows stood as if a request without text had a token",
+            ),
         ),
         Clause(
             "BDT-8",

@@ -153,6 +153,7 @@ CONTRACT = Contract(
             "IEEE 754 comparison",
             unreachable="rates are validated and torch draws no NaN",
             outputs=("output_token_ids_ptr",),
+            mistakes=("a rate of NaN accepted",),
         ),
         Clause(
             "RGS-12",

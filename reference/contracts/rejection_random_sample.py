@@ -166,7 +166,7 @@ CONTRACT = Contract(
             "NaN rejects.",
             f"{_VLLM}; vllm#41035",
             outputs=("output_token_ids_ptr",),
-            mistakes=("every draft had the first rate",),
+            mistakes=("every draft had the first rate", "a rate of NaN accepted"),
         ),
         Clause(
             "RRS-13",

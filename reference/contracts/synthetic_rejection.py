@@ -36,6 +36,7 @@ CONTRACT = Contract(
             mistakes=(
                 "a request with fewer drafts had the last rates",
                 "every draft had the first rate",
+                "a rate of NaN accepted",
             ),
         ),
         Clause("SYN-2", "The rates are conditional: given that the step before was accepted.", "vllm#40662"),
@@ -47,6 +48,7 @@ CONTRACT = Contract(
             "SYN-5",
             "num_sampled is the number of accepted draft tokens plus one; later positions keep their value.",
             _KERNEL,
+            forbids="overwritten",
             outputs=("num_sampled",),
         ),
         Clause("SYN-6", "A padding token, below 0, is rejected and never emitted.", "vllm#46533"),

@@ -16,7 +16,7 @@ CONTRACT = Contract(
         Clause("U2C-1", "The first rate is unchanged.", _VLLM),
         Clause("U2C-2", "Every other rate is divided by the rate before it.", f"{_VLLM}; vllm#41035"),
         Clause("U2C-3", "After a rate of 0 every rate is 0.", _VLLM),
-        Clause("U2C-4", "The argument is not changed.", "contract"),
+        Clause("U2C-4", "The argument is not changed.", "contract", forbids="input changed"),
     ),
     symbols=(Symbol("vllm", "vllm.v1.spec_decode.utils.unconditional_to_conditional_rates", since="0.20.0"),),
 )

@@ -55,6 +55,7 @@ CONTRACT = Contract(
                 "every candidate of a draw were tested by the number of the first",
                 "every candidate of a draw had the number of the first",
                 "a candidate were tested by the number that has drawn it",
+                *(f"the numbers of candidates returned after {turn}" for turn in (4, 8, 16, 32)),
             ),
         ),
         Clause(

@@ -35,6 +35,7 @@ CONTRACT = Contract(
             "VTG-3",
             "predicts holds the argmax at the place of every node of the path, the last included.",
             _SGLANG,
+            forbids="unwritten",
             outputs=("predicts",),
         ),
         Clause(

@@ -101,6 +101,7 @@ CONTRACT = Contract(
             "predicts holds at the place of each node of the path the token of the next one, and at the last one's the "
             "drawn token; accept_index holds the path's places and accept_token_num its length after the root.",
             _LAYOUT,
+            forbids="unwritten",
         ),
         Clause("VTS-8", "predicts of other nodes and accept_index past the path keep their value.", _LAYOUT),
         Clause("VTS-9", "A child with the token of an earlier rejected sibling is rejected.", _PAPER),

@@ -85,6 +85,7 @@ CONTRACT = Contract(
             "predicts, accept_index and accept_token_num hold tokens, places and length of the path, as those of "
             "verify_tree_sampled; all other places keep their value.",
             _SGLANG,
+            forbids="unwritten",
         ),
         Clause(
             "VTT-6",

@@ -29,8 +29,7 @@ def build_draft_tree(
 
     lengths = verified_seq_len.astype(np.int64)[:, None]
     before = lengths if tree_mask_mode == 0 else 0 * lengths
-    starts = np.cumsum(nodes * (nodes + before)) - nodes * (nodes + before[:, 0])
-    begins = starts[:, None] + np.arange(nodes) * (before + nodes) + before
+    begins = first_places(before[:, 0], nodes)[:, None] + np.arange(nodes) * (before + nodes) + before
     mask[begins[:, :, None] + np.arange(nodes)] = sees
 
     b, child = np.nonzero(parent >= 0)
@@ -52,6 +51,12 @@ def build_draft_tree(
         "retrieve_next_token": first_child,
         "retrieve_next_sibling": sibling,
     }
+
+
+def first_places(before: Array, nodes: int) -> Array:
+    """Return the place in the mask of each request's first row; `before` [B] are the columns before its nodes."""
+    sizes: Array = nodes * (nodes + before)
+    return np.cumsum(sizes) - sizes
 
 
 def parents_of(parent_list: Array, selected_index: Array, topk: int) -> Array:

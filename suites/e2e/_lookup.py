@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -178,6 +179,13 @@ class LookupRule:
         return []
 
 
+class WrongStep(NamedTuple):
+    """A step that does not follow a rule: the number of tokens before it, and a description of its drafts."""
+
+    length: int
+    words: str
+
+
 RULES = {
     "its last place": LookupRule(),
     "its first place": LookupRule(is_earliest=True),
@@ -237,23 +245,39 @@ def judge_rules(texts: Sequence[tuple[Sequence[int], GenerationResult]]) -> int:
         Mismatch: no rule agrees with all steps. The message tells the first step where the best one does not, and the
             mistake that agrees with all of them if there is one.
     """
-    judged, wrong = 0, dict[str, list[str]]()
+    judged, wrong = 0, dict[str, list[WrongStep]]()
     for place, rule in RULES.items():
         judged, wrong[place] = _judge_rule(texts, rule)
         if not wrong[place]:
             return judged
     place = min(wrong, key=lambda place: len(wrong[place]))
     best, details = wrong[place], dict[str, str]()
-    message = f"{len(best)} of {judged} steps do not draft what followed the longest suffix at {place}: {best[0]}"
+    message = f"{len(best)} of {judged} steps do not draft what followed the longest suffix at {place}: {best[0].words}"
     mistake = next((told for told, rule in MISTAKES.items() if not _judge_rule(texts, rule)[1]), "")
     if mistake:
         message, details = f"{message}; all drafts are as if {mistake}", {FAULT: mistake}
+    elif switch := switched(place, wrong):
+        message = f"{message}; all drafts are as if {switch}"
     raise Mismatch(Failure(Kind.RELATION, message, wrong=len(best), total=judged, details=details))
 
 
-def _judge_rule(texts: Sequence[tuple[Sequence[int], GenerationResult]], rule: LookupRule) -> tuple[int, list[str]]:
-    """Return the number of steps with drafts, and the wrong ones in words."""
-    judged, wrong = 0, []
+def switched(place: str, wrong: dict[str, list[WrongStep]]) -> str:
+    """Return words for a rule that explains the wrong steps of another, if those are the shortest or the longest."""
+    shortest, longest = (end(step.length for step in wrong[place]) for end in (min, max))
+    for other, steps in wrong.items():
+        lengths = [step.length for step in steps]
+        if min(lengths) > longest:
+            return f"{other} counted in texts of up to {longest} tokens"
+        if max(lengths) < shortest:
+            return f"{other} counted in texts of {shortest} tokens or more"
+    return ""
+
+
+def _judge_rule(
+    texts: Sequence[tuple[Sequence[int], GenerationResult]], rule: LookupRule
+) -> tuple[int, list[WrongStep]]:
+    """Return the number of steps with drafts, and the wrong ones."""
+    judged, wrong = 0, list[WrongStep]()
     for n, (prompt, result) in enumerate(texts):
         emitted = 0
         for number, step in enumerate(result.steps):
@@ -267,9 +291,10 @@ def _judge_rule(texts: Sequence[tuple[Sequence[int], GenerationResult]], rule: L
                 right = next((place for place, (draft, token) in pairs if draft != token), len(drafts))
                 judged += 1
                 if min(right, len(rest)) != step.accepted:
-                    wrong.append(
+                    words = (
                         f"prompt {n}, step {number}: {step.accepted} drafts of {step.drafted} were accepted behind "
                         f"{list(known[-LONGEST:])}, expected {right} of {drafts}"
                     )
+                    wrong.append(WrongStep(len(known), words))
             emitted += step.accepted + 1
     return judged, wrong

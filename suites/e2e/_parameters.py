@@ -311,12 +311,13 @@ def limits_of(request: GenerationRequest) -> str:
 def _check_end(request: GenerationRequest, result: GenerationResult, stops: frozenset[int], what: str) -> None:
     """Check that the output ends at its first stop token, which min_tokens may delay, or at max_tokens."""
     first = next((i for i, token in enumerate(result.token_ids) if token in stops), None)
+    kind = f", {result.kinds[first]}" if first is not None and first < len(result.kinds) else ""
     wanted = request.max_tokens if first is None else first + 1
     require(
         len(result.token_ids) == wanted,
         f"{what} has {len(result.token_ids)} tokens, expected {wanted}: max_tokens is {request.max_tokens}, "
         f"ignore_eos is {request.ignore_eos}, "
-        f"the first stop token {'absent' if first is None else f'at position {first}'}",
+        f"the first stop token {'absent' if first is None else f'at position {first}{kind}'}",
     )
     reason = FinishReason.LENGTH if first is None else FinishReason.STOP
     require(result.finish_reason is reason, f"{what} finished by {result.finish_reason}, expected {reason}")

@@ -153,7 +153,7 @@ class ReferenceModel:
             best, margin = int(rows[i].argmax()), float(behind[i])
             message = (
                 f"{what} emitted {tokens[i]} at position {i}; the target's token is {best}, "
-                f"ahead by {margin:.3g} where rounding explains {bound:.2g}"
+                f"ahead by {margin:.3g} where rounding explains {bound:.2g}{equal_in(*rows[i][[best, tokens[i]]])}"
             )
             details = {"position": int(i), "token": int(tokens[i]), "argmax": best, "margin": margin, "bound": bound}
             wrong = int((behind > bound).sum())
@@ -176,6 +176,16 @@ class ReferenceModel:
             return
         if len(expected) != len(got):
             raise Mismatch(Failure(Kind.RELATION, f"{what}: {len(got)} tokens, expected {len(expected)}"))
+
+
+def equal_in(best: float, logit: float) -> str:
+    """Return the words for a type of 16 bits in which two logits are equal; none where there is no such type."""
+    both = torch.tensor([best, logit])
+    for dtype in (torch.float16, torch.bfloat16):
+        rounded = both.to(dtype)
+        if rounded[0] == rounded[1]:
+            return f"; the two logits are equal in {str(dtype).removeprefix('torch.')}"
+    return ""
 
 
 @cache

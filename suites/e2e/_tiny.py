@@ -107,7 +107,19 @@ def save_uneven(folder: Path) -> Path:
     return folder
 
 
-def _made(key: int, vocab: int = VOCAB, heads: int = 2) -> LlamaForCausalLM:
+def save_biased(folder: Path) -> Path:
+    """Write a target whose projections have biases, as large as its other numbers; returns its folder."""
+    model = _made(16, attention_bias=True, mlp_bias=True)
+    numbers = torch.Generator().manual_seed(6)
+    with torch.no_grad():
+        for name, bias in model.named_parameters():
+            if name.endswith(".bias"):
+                bias.copy_(torch.randn(bias.shape, generator=numbers))
+    model.save_pretrained(folder)
+    return folder
+
+
+def _made(key: int, vocab: int = VOCAB, heads: int = 2, **options: bool) -> LlamaForCausalLM:
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=32 * heads,
@@ -121,6 +133,7 @@ def _made(key: int, vocab: int = VOCAB, heads: int = 2) -> LlamaForCausalLM:
         initializer_range=0.35,
         bos_token_id=None,
         eos_token_id=EOS,
+        **options,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key)

@@ -52,7 +52,11 @@ def judge(
     model = reference_model(TARGET)
 
     def check(n: int, result: GenerationResult) -> None:
-        model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, f"request {n}")
+        try:
+            model.judge_greedy(asked[n].prompt_token_ids, result.token_ids, f"request {n}")
+        except Mismatch as mismatch:
+            words = step_before(result, mismatch.failure.details.get("position", 0))
+            raise Mismatch(replace(mismatch.failure, message=f"{mismatch.failure.message}{words}")) from None
 
     again, layout = Again(generator, asked), layout_of(memory)
     try:
@@ -62,6 +66,19 @@ def judge(
     steps = [step for result in results for step in result.steps if step.drafted]
     if steps and all(step.accepted == step.drafted for step in steps):
         raise Inconclusive("no draft was rejected")
+
+
+def step_before(result: GenerationResult, position: int) -> str:
+    """Return words for the last step that ended before a token of an output; none where no such step had drafts."""
+    ends, before = 0, None
+    for step in result.steps:
+        ends += step.accepted + 1
+        if ends > position:
+            break
+        before = step
+    if before is None or not before.drafted:
+        return ""
+    return f"; the step before accepted {before.accepted} drafts of {before.drafted}"
 
 
 def explained_chunks(mismatch: Mismatch, again: Again, chunk: int) -> Mismatch:

@@ -25,8 +25,8 @@ from verispec.engines.protocol.generation import (
 from verispec.judge import Inconclusive, Kind
 from verispec.judge.statistics.budget import p_value_level
 from verispec.suites.e2e._again import Again
+from verispec.suites.e2e._lengths import DRAFTS, HOW, judge_lengths, requests_of_lengths
 from verispec.suites.e2e._lengths import LAYOUTS as CHUNKED
-from verispec.suites.e2e._lengths import judge_lengths, requests_of_lengths
 from verispec.suites.e2e._reference_model import greedy_text, reference_model
 from verispec.suites.e2e._setups import (
     CUT,
@@ -374,6 +374,21 @@ def test_prompts_as_long_as_a_step_with_drafts(load: Load, prompts: Any, draft: 
             asked.prompt_token_ids, result.token_ids, what
         ),
     )
+
+
+@case(
+    "GEN-11",
+    draft=MODELS,
+    check="beside a step with drafts",
+    reach="a prompt of a few tokens that arrives while another request has drafts",
+)
+def test_short_prompts_beside_a_step_with_drafts(load: Load, prompts: Any, draft: str) -> None:
+    """One request has drafts all the time, and prompts of 1 to 2 (K + 1) tokens come one after the other beside it."""
+    asked = [*greedy(prompts[:1], 100), *requests_of_lengths(prompts[1:], None)[:: len(HOW)]]
+    for request, result in zip(asked, load(draft, max_num_seqs=2).generate(asked), strict=True):
+        prompt = request.prompt_token_ids
+        what = f"a prompt of {len(prompt)} tokens beside a request that verifies {DRAFTS} drafts a step"
+        reference_model(TARGET).judge_greedy(prompt, result.token_ids, what)
 
 
 @case(

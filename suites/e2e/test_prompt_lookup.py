@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from verispec import fixtures
@@ -17,7 +18,7 @@ from verispec.suites.e2e._lookup import FOLLOWING, LONGEST, SHORTEST, judge_look
 from verispec.suites.e2e._reference_model import reference_model
 from verispec.suites.e2e._setups import SUFFIX, Load, greedy, require, with_steps
 from verispec.suites.e2e._texts import check_texts
-from verispec.suites.e2e._tiny import save_following
+from verispec.suites.e2e._tiny import VOCAB, save_following, save_long
 from verispec.suites.e2e._where import MemoryLayout
 
 TARGET = fixtures.model("target")
@@ -93,9 +94,21 @@ def test_the_longest_suffix_is_looked_up(load: Load, following: Path, sampler: s
     Engines take the first place or the last, copy the drafts or look up each, and a step may have none. What one
     engine does has to be the same in all steps.
     """
-    prompts = lookup_prompts()
-    generator = load("ngram k=3", target=following, sampler=sampler, ngram_min=SHORTEST, ngram_max=LONGEST)
+    judge_suffixes(load, following, lookup_prompts(), sampler=sampler)
+
+
+@case("GEN-50", target="following", draft="ngram k=3", prompts="long", reach="texts of hundreds of tokens")
+def test_the_longest_suffix_of_a_long_text(load: Load, following: Path, tmp_path: Path) -> None:
+    """The same prompts, alone and behind 64 to 512 tokens, among which most suffixes occur at several places."""
+    rng, prompts = np.random.default_rng(1), lookup_prompts()
+    before = [tuple(rng.integers(1, VOCAB, 64 << n % 4).tolist()) for n in range(12)]
+    behind = [(*many, *prompt) for many, prompt in zip(before, prompts[-12:], strict=True)]
+    judge_suffixes(load, save_long(following, tmp_path / "long"), prompts + behind)
+
+
+def judge_suffixes(load: Load, target: Path, prompts: Sequence[tuple[int, ...]], **options: Any) -> None:
+    generator = load("ngram k=3", target=target, ngram_min=SHORTEST, ngram_max=LONGEST, **options)
     results = with_steps(generator.generate(greedy(prompts, 16)))
     for n, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
-        reference_model(following).judge_greedy(prompt, result.token_ids, f"prompt {n}")
+        reference_model(target).judge_greedy(prompt, result.token_ids, f"prompt {n}")
     require(judge_rules(list(zip(prompts, results, strict=True))) > 0, "no step had a draft")

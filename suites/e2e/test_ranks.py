@@ -15,7 +15,7 @@ from verispec.engines.protocol.generation import GenerationRequest, GenerationRe
 from verispec.judge import Failure, Inconclusive, Kind, Mismatch
 from verispec.suites.e2e._reference_model import greedy_text, greedy_texts, reference_model
 from verispec.suites.e2e._setups import METHODS, Load, greedy, require, require_accepted
-from verispec.suites.e2e._tiny import UNEVEN, VOCAB, save_twins, save_uneven
+from verispec.suites.e2e._tiny import UNEVEN, VOCAB, save_biased, save_twins, save_uneven
 from verispec.suites.e2e.test_bad_configurations import REQUESTS, check_refused
 
 TARGET = fixtures.model("target")
@@ -93,6 +93,22 @@ def test_ranks_may_have_parts_of_other_sizes(load: Load, uneven: Path) -> None:
         raise Inconclusive("no text has a token of the last part")
     for n, result in enumerate(generator.generate(greedy(asked, LENGTH))):
         reference_model(uneven).judge_greedy(asked[n], result.token_ids, f"prompt {n} on 3 ranks")
+
+
+@pytest.fixture(scope="session")
+def biased(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a target whose projections have biases."""
+    return save_biased(tmp_path_factory.mktemp("biased"))
+
+
+@case("GEN-40", draft="none", sampling="greedy", check="biases", reach=f"{REACH}, and a model with attention_bias")
+def test_ranks_add_a_bias_once(load: Load, biased: Path) -> None:
+    """A projection whose columns are divided among the ranks has one bias, which is no part of their sum."""
+    asked = [[(n + i) * (i + 1) % VOCAB for i in range(8)] for n in range(4)]
+    for n, result in enumerate(load("none", target=biased, tensor_parallel_size=RANKS).generate(greedy(asked, LENGTH))):
+        own = greedy_text(biased, tuple(asked[n]), LENGTH)
+        what = f"prompt {n} of a model whose projections have biases, on {RANKS} ranks"
+        reference_model(biased).judge_equal(asked[n], own, result.token_ids, what)
 
 
 @case("GEN-40", draft=METHODS, sampling="seeded", reach=REACH)

@@ -242,14 +242,23 @@ BEHIND = 60
 """Last tokens behind accepted drafts that a case must have seen."""
 
 
-@case("GEN-16", target="tiny", sampler=SAMPLERS, draft=[LOOKUP, DRAWN], rates="0.7 0.5 0.35", reach=REACH)
+@case(
+    "GEN-16",
+    target="tiny",
+    sampler=SAMPLERS,
+    draft=[LOOKUP, DRAWN],
+    memory=[None, "budget of 10"],
+    rates="0.7 0.5 0.35",
+    reach=REACH,
+)
 def test_the_last_token_of_a_step_is_the_targets(
-    load: Load, tiny: dict[str, Path], seed: int, sampler: str | None, draft: str
+    load: Load, tiny: dict[str, Path], seed: int, sampler: str | None, draft: str, memory: str | None
 ) -> None:
     """Rates decide about drafts alone: the token behind accepted ones follows from the target's row there.
 
     Requests have penalties, biases, masks and limits, or none, and every second one is greedy. Accepted drafts count as
-    output, and they are tokens that the target would hardly choose.
+    output, and they are tokens that the target would hardly choose. A budget that has no room for all drafts of a step
+    puts the bonus token where the next draft would have been.
     """
     setting = replace(Setting.of(draft, tiny, ()), drafter=tiny["draft"] if draft == DRAWN else None)
     asked = [
@@ -258,7 +267,8 @@ def test_the_last_token_of_a_step_is_the_targets(
             request for requests in zip(*map(setting.requests, PARAMETERS), strict=True) for request in requests
         )
     ]
-    generator = load(draft, target=setting.target, drafter=setting.drafter, **synthetic(sampler, SPREAD))
+    budget: dict[str, Any] = {"max_num_batched_tokens": 10, "max_num_seqs": 4} if memory else {}
+    generator = load(draft, target=setting.target, drafter=setting.drafter, **synthetic(sampler, SPREAD), **budget)
     behind = 0
     for n, (request, result) in enumerate(zip(asked, with_steps(generator.generate(asked)), strict=True)):
         what = f"request {n} with {PARAMETERS[n % len(PARAMETERS)]}"
@@ -277,7 +287,9 @@ def check_last_tokens(model: ReferenceModel, request: GenerationRequest, result:
         if place >= len(tokens):
             break
         token, row = tokens[place], processed(rows[place], request, tokens[:place])
-        where = f"{what} emitted {token} behind {step.accepted} accepted drafts, at position {place}"
+        kind = "bonus" if step.accepted == step.drafted else "recovered"
+        behind_what = f"behind {step.accepted} accepted drafts of {step.drafted}, at position {place}"
+        where = f"{what} emitted the {kind} token {token} {behind_what}"
         if not np.isfinite(row[token]):
             why = forbidding(request, token, len(row), tokens[:place])
             raise Mismatch(Failure(Kind.VALUE, f"{where}, which {why} forbids"))

@@ -112,12 +112,14 @@ def test_replacing_a_flag(op: OpUnderTest, dtype: str) -> None:
 
 @case("EXP-3", value=["nan", "negative zero", "just above"], dtype="float32")
 def test_values_near_the_replaced_one(op: OpUnderTest, value: str) -> None:
-    """-0.0 equals 0 and is replaced; the smallest normal number and NaN are not.
+    """-0.0 equals 0 and is replaced; the smallest normal number and NaN are not, and NaN does not equal itself.
 
     float32 rounds 0.1 and 0.7: the number that equals them in it is replaced, and the one above it is not.
     """
     number = {"nan": np.nan, "negative zero": -0.0, "just above": 2.0**-126}[value]
     check(op, "float32", [0.7, number], [2, 2], (0, 1))
+    if value == "nan":
+        check(op, "float32", [0.7, number], [2, 2], (np.nan, 1))
     for fraction in (np.float32(0.1), np.float32(0.7)) if value == "just above" else ():
         above = np.nextafter(fraction, np.float32(1))
         check(op, "float32", np.array([0.5, fraction, above]), [1, 2, 1], (round(float(fraction), 2), 9))

@@ -97,7 +97,9 @@ def test_the_bonus_token(op: OpUnderTest, seed: int, counts: str) -> None:
 
 @case("SYN-5", check="a longer row keeps what was there", reach=REACH)
 def test_later_positions_are_not_written(op: OpUnderTest, seed: int) -> None:
+    """Most of the longest chains end long before their last draft."""
     check(op, batch(seed, "ragged"), np.full(5, 0.5), columns=9)
+    check(op, batch(seed, "longest"), np.full(32, 0.5), columns=40)
 
 
 @case("SYN-6", token=[-1, -9], reach=lambda p: "the scheduler pads drafts with -1" if p["token"] == -1 else None)

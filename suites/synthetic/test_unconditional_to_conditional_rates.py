@@ -48,7 +48,8 @@ def test_after_zero_every_rate_is_zero(op: OpUnderTest, rates: tuple[float, ...]
 @case("U2C-4", reach=REACH)
 def test_the_argument_is_not_changed(op: OpUnderTest) -> None:
     """Other cases check what the op returns."""
-    op.returned({"rates": [0.9, 0.6, 0.6, 0.1]})
+    for rates in ([0.9, 0.6, 0.6, 0.1], [1.0, 0.5, 0.0, 0.0]):
+        op.returned({"rates": rates})
 
 
 @case("U2C-2", mode="generated", reach=REACH)

@@ -76,6 +76,7 @@ CAUGHT: dict[str, list[str]] = {
         "limits:GEN-11:draft=draft_model k=3;memory=blocks of 32, chunks of 24;check=as long as a step with drafts",
         "windows:GEN-41:target=windowed;draft=draft_model k=3;check=lengths of prompts",
     ],
+    "length_mutants:first_token_sampled": ["limits:GEN-11:draft=draft_model k=3;check=beside a step with drafts"],
     "length_mutants:prompt_without_adapter": [
         "lora:GEN-43:draft=draft_model k=3;adapters=several and none;check=lengths of prompts",
     ],
@@ -83,6 +84,7 @@ CAUGHT: dict[str, list[str]] = {
         "prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3",
         "prompt_lookup:GEN-50:sampler=request_state;target=following;draft=ngram k=3",
     ],
+    "first_mutants:first_in_long_texts": ["prompt_lookup:GEN-50:target=following;draft=ngram k=3;prompts=long"],
     "first_mutants:longest_is_exclusive": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
     "first_mutants:no_overlap": ["prompt_lookup:GEN-50:sampler=flat;target=following;draft=ngram k=3"],
     "general_mutants:keys_kept": ["requests:ANY-10:draft=draft_model k=3", "requests:ANY-10:draft=none"],
@@ -596,6 +598,10 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "rank_engines:last_of_a_tie": [
         "ranks:GEN-40:draft=none;sampling=greedy;ties=all",
+    ],
+    "rank_engines:bias_on_each_rank": ["ranks:GEN-40:draft=none;sampling=greedy;check=biases"],
+    "synthetic_mutants:cut_draft_emitted": [
+        "synthetic_steps:GEN-16:draft=draft_model k=3;memory=budget of 10;target=tiny;rates=0.7 0.5 0.35",
     ],
     "rank_engines:padding_kept": [
         "ranks:GEN-40:draft=none;sampling=greedy;ranks=3;check=a vocabulary that the ranks do not divide",

@@ -162,6 +162,21 @@ class NoOverlap(LookedUp):
         return []
 
 
+class FirstInLongTexts(LookedUp):
+    """The first place of a suffix counts in texts of more than 64 tokens, and the last place in others."""
+
+    @staticmethod
+    def lookup(sequence: np.ndarray, shortest: int, longest: int, num_drafts: int) -> list[int]:
+        tokens: list[int] = sequence.tolist()
+        if len(tokens) <= 64:
+            return _lookup(sequence, shortest, longest, num_drafts)
+        for length in range(longest, shortest - 1, -1):
+            for start in range(len(tokens) - length):
+                if tokens[start : start + length] == tokens[len(tokens) - length :]:
+                    return tokens[start + length : start + length + num_drafts]
+        return []
+
+
 _lookup = ngram.lookup
 no_room_ahead = engine_with(NoRoomAhead)
 drafted_keys_kept = engine_with(DraftedKeysKept)
@@ -172,3 +187,4 @@ texts_of_places_kept = engine_with(TextsOfPlacesKept)
 shortest_looked_up = engine_with(ShortestLookedUp)
 longest_is_exclusive = engine_with(LongestIsExclusive)
 no_overlap = engine_with(NoOverlap)
+first_in_long_texts = engine_with(FirstInLongTexts)

@@ -45,6 +45,21 @@ class LastKeysAreDrafts(CPURunner):
         return inputs
 
 
+class FirstTokenSampled(CPURunner):
+    """A prompt of K + 1 tokens beside a step with drafts is sampled from the row of its first token."""
+
+    def _prepare(self, scheduled: Any) -> Any:
+        inputs, place = super()._prepare(scheduled), 0
+        width = self.options.max_drafts + 1
+        is_verified = any(part.num_drafts for part in scheduled)
+        for part, start in zip(scheduled, inputs.query_start_loc.tolist(), strict=False):
+            if part.samples:
+                if is_verified and part.num_tokens == width and not part.num_drafts:
+                    inputs.logit_rows[place] = start
+                place += part.num_drafts + 1
+        return inputs
+
+
 class PromptWithoutAdapter(_Changed):
     """A step of K + 1 tokens of each request has the adapters of the step before it."""
 
@@ -58,4 +73,5 @@ class PromptWithoutAdapter(_Changed):
 
 state_not_kept = engine_with(StateNotKept)
 last_keys_are_drafts = engine_with(LastKeysAreDrafts)
+first_token_sampled = engine_with(FirstTokenSampled)
 prompt_without_adapter = engine_with(PromptWithoutAdapter)

@@ -79,6 +79,22 @@ class PaddingKept(Unchecked):
             return super()._load_model(folder)
 
 
+class BiasOnEachRank(Unchecked):
+    """Adds the bias of a projection whose columns are divided once per rank."""
+
+    def _load_model(self, folder: Path) -> Any:
+        right = sharding._split
+
+        def split(module: Any, style: str, *rest: int) -> None:
+            bias = module.bias
+            right(module, style, *rest)
+            if style == "rowwise":
+                module.bias = bias
+
+        with patch.object(sharding, "_split", split):
+            return super()._load_model(folder)
+
+
 class RankZero(RankedRunner):
     """Returns the results of rank 0 without a look at the others."""
 
@@ -116,3 +132,4 @@ right_in_float32 = engine_with("Unchecked", single=True)
 drafts_on_rank_zero = engine_with("DraftsOnRankZero")
 last_of_a_tie = engine_with("LastOfATie")
 padding_kept = engine_with("PaddingKept")
+bias_on_each_rank = engine_with("BiasOnEachRank")

@@ -54,6 +54,24 @@ class NumbersOfTwoSteps(CPURunner):
         sampling._sampler.sample = again
 
 
+class CutDraftEmitted(CPURunner):
+    """Packed: the first draft that the budget cuts off a step is emitted instead of the bonus token."""
+
+    def __init__(self, target: Path, options: LoadOptions) -> None:
+        super().__init__(target, options)
+        sampling: Any = self._sampling
+        sample = sampling.sample
+
+        def kept(logits: torch.Tensor, parts: Sequence[Any]) -> torch.Tensor:
+            sampled: torch.Tensor = sample(logits, parts)
+            for row, part in zip(sampled, parts, strict=True):
+                if part.num_drafts < part.request.drafts and row[part.num_drafts] >= 0:
+                    row[part.num_drafts] = int(part.request.tokens[part.request.num_tokens + part.num_drafts])
+            return sampled
+
+        sampling.sample = kept
+
+
 class GreedyNumbersOfZero(CPURunner):
     """Packed: greedy requests have acceptance numbers of 0, as they draw no tokens."""
 
@@ -110,3 +128,4 @@ numbers_of_two_steps = engine_with(NumbersOfTwoSteps)
 drafts_not_processed = engine_with(DraftsNotProcessed)
 samples_share_acceptance = engine_with(SamplesShareAcceptance)
 last_rates = engine_with(LastRates)
+cut_draft_emitted = engine_with(CutDraftEmitted)

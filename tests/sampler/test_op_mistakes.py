@@ -27,6 +27,7 @@ OF_NUMBERS = {
     "every candidate of a draw were tested by the number of the first": "verify_draft_logits",
     "every candidate of a draw had the number of the first": "verify_draft_logits",
     "a candidate were tested by the number that has drawn it": "verify_draft_logits",
+    **{f"the numbers of candidates returned after {turn}": "verify_draft_logits" for turn in (4, 8, 16, 32)},
     "a later candidate had the number of the first at as many positions later": "verify_draft_logits",
 }
 """Ops that show a mistake with random numbers; `gumbel_sample` shows the others."""
@@ -92,6 +93,39 @@ def lost(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return {"retrieve_index": places}
 
 
+def near(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return rejected drafts whose drafter is nearly its target: one candidate in 30 passes."""
+    target, draft, tokens = inputs["target_logits"], inputs["draft_logits"].copy(), inputs["draft_sampled"].copy()
+    starts = inputs["cu_num_logits"].tolist()
+    for state, start, end in zip(inputs["idx_mapping"].tolist(), starts, starts[1:], strict=False):
+        for step in range(end - start - 1):
+            own = draft[state, step]
+            own[:] = target[start + step, : len(own)] + 0.1
+            order, weights = own.argsort(), np.exp(np.sort(own))
+            own[order[weights.cumsum() < 0.05 * weights.sum()]] -= 1.0
+            tokens[start + step + 1] = own.argmin()
+            own[own.argmin()] += 9.0
+    heat = np.ones_like(inputs["temperature"])
+    return {"draft_logits": draft, "draft_sampled": tokens, "temperature": heat, "top_k": None, "top_p": None}
+
+
+def limited(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return likely drafts under both limits."""
+    tokens, states = inputs["draft_sampled"].copy(), len(inputs["temperature"])
+    tokens[1:] = inputs["target_logits"].argmax(axis=1)[:-1]
+    return {"draft_sampled": tokens, "top_k": np.full(states, 9), "top_p": np.full(states, 0.6, np.float32)}
+
+
+def with_nan(name: str) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return the change of rates, where a call has some, of which the second is NaN."""
+
+    def changed(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        rates = inputs[name]
+        return {} if rates is None else {name: np.where(np.arange(len(rates)) == 1, np.nan, rates).astype(rates.dtype)}
+
+    return changed
+
+
 OTHERWISE: dict[str, tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...]] = {
     "apply_top_k_top_p": (lambda inputs: {"logits": np.round(inputs["logits"])},),
     "gather_draft_logits_and_target_argmax": (
@@ -100,9 +134,14 @@ OTHERWISE: dict[str, tuple[Callable[[Mapping[str, Any]], dict[str, Any]], ...]] 
     "gumbel_sample": (tiny, colder),
     "probabilistic_rejection": (colder,),
     "residual_resample": (colder,),
-    "synthetic_rejection": (lambda inputs: {"acceptance_rates": inputs["acceptance_rates"][:1]},),
-    "verify_draft_logits": (colder,),
-    "verify_one_hot": (colder,),
+    "rejection_greedy_sample": (with_nan("synthetic_conditional_rates_ptr"),),
+    "rejection_random_sample": (with_nan("synthetic_conditional_rates_ptr"),),
+    "synthetic_rejection": (
+        lambda inputs: {"acceptance_rates": inputs["acceptance_rates"][:1]},
+        with_nan("acceptance_rates"),
+    ),
+    "verify_draft_logits": (colder, near),
+    "verify_one_hot": (colder, limited),
     "verify_tree_typical": (dict, dict, lost),
 }
 """Other arguments of every fourth call."""

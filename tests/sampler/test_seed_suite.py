@@ -16,6 +16,7 @@ from verispec.reference.sampler import drafting, flat, processors, request_state
 from verispec.reference.sampler.whole import WholeFlatSampler
 from verispec.reference.sampler.whole_request_state import WholeRequestStateSampler
 from verispec.run.record import FAULT, LOCATED
+from verispec.suites.sampler import test_whole_sampler as batches
 from verispec.suites.sampler import test_whole_sampler_chains as chains
 from verispec.suites.sampler import test_whole_sampler_limits as limits
 from verispec.suites.sampler import test_whole_sampler_parameters as parameters
@@ -231,6 +232,22 @@ def stops_beside_bad_words(patch: Patch) -> None:
     patch.setattr(processors._Changes, "add", other)
 
 
+def one_generator_per_seed(patch: Patch) -> None:
+    generator, made = whole._generator, dict[int | None, torch.Generator]()
+    patch.setattr(whole, "_generator", lambda s, device: made.setdefault(s, generator(s, device)))
+
+
+def limits_in_16_bits(patch: Patch) -> None:
+    """Top-k and top-p keep the tokens that they would keep of logits of float16."""
+    keep = flat.apply_top_k_top_p
+
+    def rounded(logits: torch.Tensor, *limits: Any, inplace: bool) -> torch.Tensor:
+        kept = keep(logits.half(), *limits, inplace=inplace)
+        return logits.masked_fill_(kept == float("-inf"), float("-inf"))
+
+    patch.setattr(flat, "apply_top_k_top_p", rounded)
+
+
 def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
     return SamplerUnderTest(kind())
 
@@ -269,6 +286,11 @@ def under_test(kind: Any = WholeFlatSampler) -> SamplerUnderTest:
         ),
         (the_same_numbers_in_every_step, lambda: seeds.test_a_step_shares_no_random_number_with_the_next(ENGINE, 5)),
         (probabilities_at_1, lambda: seeds.test_drafts_of_the_targets_own_rows_are_accepted(ENGINE, 5)),
+        (
+            one_generator_per_seed,
+            lambda: batches.test_requests_with_the_same_seed_share_no_generator(under_test(), 5),
+        ),
+        (limits_in_16_bits, lambda: batches.test_top_k_of_one_is_greedy(under_test(), 5, "absent", "some")),
         (heat_capped, lambda: limits.test_extreme_temperatures_keep_their_odds(under_test(), 5, "30")),
         (top_p_floor, lambda: limits.test_top_p_is_exact(under_test(), 5, "top_p 0.03", "edge")),
         (

@@ -20,6 +20,7 @@ from verispec.judge._explained import AS_IF, explaining, mistakes_of, of_inputs
 from verispec.judge._misread import misread
 from verispec.reference import contracts, cpu, oracle
 from verispec.run.record import FAULT
+from verispec.suites.sampler._calls import BatchShape, make
 from verispec.suites.sampler._fused import draft_normalisers, raw
 from verispec.suites.sampler._fused import limits as limits_of
 
@@ -109,6 +110,22 @@ def test_ids_that_are_narrowed_to_32_bits_are_no_ids_of_16_bits() -> None:
     assert under_test.compared is not None
     told = explained(caught.value.failure, under_test.compared)
     assert told.message.endswith(f"{AS_IF} draft_token_ids_ptr had its low 32 bits alone)")
+
+
+def test_ids_that_are_read_as_words_of_32_bits_are_told() -> None:
+    """A kernel for ids of 32 bits walks over half of the memory of wider ones, and meets their upper halves."""
+
+    def words(ids: torch.Tensor) -> torch.Tensor:
+        return ids.contiguous().view(torch.int32).ravel()[: ids.numel()].view(ids.shape).to(ids.dtype)
+
+    op = "rejection_random_sample"
+    call = make(op, 3, BatchShape(counts=(0, 1, 0, 2, 0, 0, 3)))
+    under_test = OpUnderTest(contracts.load(op), misreading(op, bonus_token_ids_ptr=words))
+    with pytest.raises(Mismatch) as caught:
+        under_test.check_outputs(call.values, shapes=call.shapes, dtypes={"bonus_token_ids_ptr": "int64"})
+    assert under_test.compared is not None
+    told = explained(caught.value.failure, under_test.compared)
+    assert told.message.endswith(f"{AS_IF} bonus_token_ids_ptr were numbers of 32 bits in memory)")
 
 
 def test_other_places_of_numbers_tell_a_wrong_tie_from_a_misread_row_without_its_end() -> None:

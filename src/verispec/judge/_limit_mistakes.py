@@ -80,6 +80,15 @@ class _Lanes(np.ndarray[Any, Any]):
         return kept[kept > 0][: self.lanes].sum()
 
 
+class _Whole(np.ndarray[Any, Any]):
+    """Weights whose sum is another number."""
+
+    whole = 1.0
+
+    def sum(self, *_: Any, **__: Any) -> Any:
+        return self.whole
+
+
 def _mass_of_first(lanes: int) -> Rule:
     """Return the mistake of kept tokens past the first `lanes` that are left out of their mass."""
 
@@ -100,6 +109,21 @@ def _mass_of_first(lanes: int) -> Rule:
             return oracle_outputs(op, inputs)
 
     return rule
+
+
+def _mass_of_k(row: Array, temperature: float, k: Any, p: Any, rounding: Rounding) -> Iterator[Weights]:
+    (first,) = weights(row, temperature, k, None, rounding)
+    for own in weights(row, temperature, k, p, rounding):
+        kept = own.kept.view(_Whole)
+        kept.whole = first.kept.sum()
+        yield replace(own, kept=kept)
+
+
+def _dividing_by_k(op: str, inputs: Inputs) -> Outputs | None:
+    if inputs.get("top_k") is None or inputs.get("top_p") is None:
+        return None
+    with replaced(import_module(f"verispec.reference.oracle.{op}"), "weights", _mass_of_k):
+        return oracle_outputs(op, inputs)
 
 
 def _keeping_draft(limit: str) -> Rule:
@@ -187,6 +211,7 @@ LIMITED: dict[str, Rule] = {
     "all tokens that tie with the last one of top-p were kept": _keeping("top_p", _ties_of_p),
     "a draft that top-k drops were kept where it ties with the last token": _keeping_draft("top_k"),
     "a draft that top-p drops were kept where it ties with the last token": _keeping_draft("top_p"),
+    "p were divided by the mass of all tokens that top-k keeps, whatever top-p keeps of them": _dividing_by_k,
     **{
         f"of the tokens that top-k keeps the first {lanes} alone counted in their mass": _mass_of_first(lanes)
         for lanes in (32, 64, 128, 256)

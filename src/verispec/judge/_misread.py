@@ -182,6 +182,8 @@ def _of_values(tensor: Tensor, value: Array) -> Misread:
     elif value.dtype.kind == "i":
         if value.dtype.itemsize > 4:
             yield f"{name} had its low 32 bits alone", {name: value.astype(np.int32).astype(value.dtype)}
+            words = np.ascontiguousarray(value).view(np.int32).ravel()[: value.size].reshape(value.shape)
+            yield f"{name} were numbers of 32 bits in memory", {name: words.astype(value.dtype)}
         for bits in (16, 8):
             yield f"{name} had its low {bits} bits alone", {name: value & (2**bits - 1)}
         for token in (0, 1):

@@ -12,6 +12,7 @@ import numpy as np
 
 from verispec.judge._compare import Array, oracle_outputs
 from verispec.judge._mistake import Inputs, Outputs, Rule
+from verispec.reference.contracts._fused import TRIALS
 from verispec.reference.oracle import _fused, philox
 from verispec.reference.oracle.philox import WORD, Draw
 
@@ -78,6 +79,11 @@ def other_trials(change: Callable[[Callable[[int], tuple[float, float]], int], t
             return oracle_outputs(op, inputs)
 
     return rule
+
+
+def _returning(turn: int) -> Rule:
+    """Return the mistake of numbers that return after `turn` trials; the one after all trials is right."""
+    return other_trials(lambda right, t: right(t % turn if t < TRIALS else t))
 
 
 def _overlapping(size: int) -> Rule:
@@ -148,6 +154,7 @@ NUMBER_MISTAKES: dict[str, Rule] = {
         lambda right, t: (right(t)[0], right(0)[1])
     ),
     "every candidate of a draw had the number of the first": other_trials(lambda right, t: right(0)),
+    **{f"the numbers of candidates returned after {turn}": _returning(turn) for turn in (4, 8, 16, 32)},
     "a later candidate had the number of the first at as many positions later": _of_later_positions,
     "a candidate were tested by the number that has drawn it": other_trials(lambda right, t: (right(t)[0],) * 2),
 }

@@ -11,7 +11,7 @@ from verispec.judge._compare import Array, oracle_outputs
 from verispec.judge._limit_mistakes import LIMITED, WITHOUT_DRAFT, replaced
 from verispec.judge._mistake import Inputs, Outputs, Rule, having, without
 from verispec.judge._tree_mistakes import SAMPLED, TYPICAL
-from verispec.reference.oracle import block_verification
+from verispec.reference.oracle import block_verification, build_draft_tree
 from verispec.reference.oracle._request_state import DraftRow, clean
 from verispec.reference.oracle.apply_top_k_top_p import order
 
@@ -166,8 +166,28 @@ def _cut_at_the_end(op: str, inputs: Inputs) -> Outputs:
         return oracle_outputs(op, inputs)
 
 
+def _placed_by(changed: Callable[[Array], Array]) -> Rule:
+    """Return the mistake of mask rows that stand where other lengths of the texts before would have put them."""
+
+    def rule(op: str, inputs: Inputs) -> Outputs | None:
+        mask, nodes = inputs["tree_mask"], inputs["draft_token_num"]
+        if inputs["tree_mask_mode"] != 0:
+            return None
+        right = build_draft_tree.first_places
+        behind = np.zeros(len(mask) + nodes * nodes * len(inputs["verified_seq_len"]), mask.dtype)
+        with replaced(build_draft_tree, "first_places", lambda before, nodes: right(changed(before), nodes)):
+            outputs = oracle_outputs(op, inputs, tree_mask=np.concatenate([mask, behind]))
+        return outputs | {"tree_mask": outputs["tree_mask"][: len(mask)]}
+
+    return rule
+
+
 def _same_rates(rates: Array) -> Array:
     return np.full_like(rates, rates[0]) if len(rates) else rates
+
+
+def _sure_where_nan(rates: Array) -> Array:
+    return np.where(np.isnan(rates), 2, rates).astype(rates.dtype)
 
 
 _HEAT = {
@@ -177,7 +197,10 @@ _HEAT = {
     ),
 }
 _TOP = {"top_k did not count": without("top_k"), "top_p did not count": without("top_p")}
-_RATES = {"every draft had the first rate": having("synthetic_conditional_rates_ptr", _same_rates)}
+_RATES = {
+    "every draft had the first rate": having("synthetic_conditional_rates_ptr", _same_rates),
+    "a rate of NaN accepted": having("synthetic_conditional_rates_ptr", _sure_where_nan),
+}
 
 OP_MISTAKES: dict[str, dict[str, Rule]] = {
     "apply_top_k_top_p": {
@@ -185,6 +208,12 @@ OP_MISTAKES: dict[str, dict[str, Rule]] = {
         "the tokens that tie with the last one of top_k counted once in the mass of top_p": _last_tie_once,
         "top_k did not count": without("k"),
         "top_p did not count": without("p"),
+    },
+    "build_draft_tree": {
+        "mask rows stood as if every request had the text of the first": _placed_by(
+            lambda before: 0 * before + before[0]
+        ),
+        "mask rows stood as if a request without text had a token": _placed_by(lambda before: np.maximum(before, 1)),
     },
     "block_verification": {"the joint ratio were cut at 1 behind the last draft alone": _cut_at_the_end},
     "eagle_prepare_inputs_padded": {
@@ -224,6 +253,7 @@ OP_MISTAKES: dict[str, dict[str, Rule]] = {
     "synthetic_rejection": {
         "a request with fewer drafts had the last rates": _last_rates,
         "every draft had the first rate": having("acceptance_rates", _same_rates),
+        "a rate of NaN accepted": having("acceptance_rates", _sure_where_nan),
         "a step without a rate had the last rate": _rates_go_on,
     },
     "verify_draft_logits": {**_HEAT, **_TOP, **LIMITED},
