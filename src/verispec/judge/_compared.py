@@ -52,6 +52,11 @@ class ComparedCall:
             self._is_same(outputs[name], got, self.compare.get(name, exact)) for name, got in self.outputs.items()
         )
 
+    def is_given_where_wrong(self, outputs: Mapping[str, Array]) -> bool:
+        """Return True if these outputs have the engine's values in all elements that differ from the oracle's."""
+        wrong = {name: got != self.expected[name] for name, got in self.outputs.items()}
+        return all(np.array_equal(outputs[name][where], self.outputs[name][where]) for name, where in wrong.items())
+
     def _is_same(self, expected: Array, got: Array, compare: Compare) -> bool:
         if got.dtype.kind != "f":
             return np.array_equal(expected, got)

@@ -190,6 +190,10 @@ def _of_values(tensor: Tensor, value: Array) -> Misread:
 
 def _of_columns(tensor: Tensor, value: Array) -> Misread:
     """Yield the mistakes in a row over the vocabulary."""
+    if value.ndim == 2 and value.dtype.kind == "i" and value.shape[1]:
+        none = np.cumsum(value == -1, axis=1) > 0
+        cut = np.where(none, -1, value).astype(value.dtype)
+        yield f"rows of {tensor.name} ended at their first -1", {tensor.name: cut}
     if value.ndim != 2 or str(tensor.shape[-1]) != "V" or value.dtype.kind != "f":
         return
     name, width = tensor.name, value.shape[1]
@@ -212,8 +216,8 @@ def _of_scalar(param: Scalar, value: Any) -> Misread:
     if isinstance(value, bool):
         yield f"{param.name} were {not value}", {param.name: not value}
     elif isinstance(value, int) and not param.upper_bound:
-        for other in (value - 1, value + 1):
-            yield f"{param.name} were {other}", {param.name: other}
+        yield f"{param.name} were one less", {param.name: value - 1}
+        yield f"{param.name} were one more", {param.name: value + 1}
 
 
 def _of_pairs(contract: Contract, inputs: Inputs) -> Misread:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,16 +11,24 @@ import numpy as np
 from verispec.judge._compare import Array, exact
 from verispec.judge._compared import ComparedCall
 from verispec.judge._failure import Kind, Mismatch
-from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows, slots_of
+from verispec.judge._request_kinds import element_kinds, place_kinds, request_kinds
+from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows, requests_of, slots_of
 from verispec.reference.contracts import Contract
 
 CHANCE = 0.2
 """Chance above which it says nothing that all wrong elements lie in one kind of rows."""
+RARE = 3.0
+"""Evidence, in powers of ten, above which a kind is named by what its inputs hold: there are many such kinds."""
+SEVERAL = 2
+"""Different wrong values that hardly have another source in common by chance."""
 OTHERS = 3
 """Elements of other kinds beside which a single wrong one shows its kind."""
 
 Shares = Iterator[tuple[float, str]]
 """Descriptions of wrong elements, each with the share of all elements that it holds for."""
+Trait = tuple[str, float, float]
+"""A kind in which all wrong elements lie, in words; its share of all elements; the evidence, in powers of ten, that this
+is no chance."""
 
 
 def places(compared: ComparedCall) -> list[str]:
@@ -48,7 +57,52 @@ def places(compared: ComparedCall) -> list[str]:
     elif (slots := slots_of(compared.contract, inputs, tensor)) and len(hit) >= slots.counts.sum():
         found = list(_of_slots(slots, hit, written))
     found += list(_of_masks(compared.expected, wrong, must_change | wrong.astype(bool)))
-    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+    told = [text for _, text in sorted(found, key=lambda pair: pair[0])][:2]
+    rare = [(share, text) for text, share, evidence in traits(compared) if evidence > RARE]
+    least = min((share for share, _ in found), default=1.0)
+    return [*told, *(text for share, text in sorted(rare, key=lambda pair: pair[0])[:1] if share < least)]
+
+
+def traits(compared: ComparedCall) -> list[Trait]:
+    """Return the kinds of requests, rows and slots in which all wrong elements lie, however likely by chance."""
+    inputs, tensor = compared.inputs, compared.wrong_output
+    if tensor is None or compared.outputs[tensor.name].ndim == 0:
+        return []
+    got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
+    wrong, must_change = got != expected, inputs[tensor.name] != expected
+    hit, written = _any_of_row(wrong), _any_of_row(must_change | wrong)
+    contract, requests = compared.contract, requests_of(compared.contract, inputs)
+    rows, axis = request_rows(contract, inputs), first_axis(tensor)
+    found: list[Trait] = []
+
+    def add(kinds: Iterator[tuple[str, Array]], hit: Array, written: Array) -> None:
+        for text, kind in kinds:
+            if np.all(kind[hit]):
+                size, number, count = (int(np.count_nonzero(m)) for m in (kind & written, written, hit))
+                found.append((f"wrong only {text}", size / number, _choices(number, count) - _choices(size, count)))
+
+    def add_requests(owner: Array, hit: Array, written: Array) -> None:
+        of, used = np.zeros(requests, bool), np.zeros(requests, bool)
+        of[owner[hit]], used[owner[written]] = True, True
+        add(request_kinds(contract, inputs, requests), of, used)
+
+    if axis == "B":
+        if np.any(hit[requests:]):
+            add(iter([("behind the last request", np.arange(len(hit)) >= requests)]), hit, written)
+            return found
+        add_requests(np.arange(requests), hit[:requests], written[:requests])
+        add(element_kinds(contract, inputs, expected, axis, requests), hit[:requests], written[:requests])
+        return found
+    is_row = bool(axis) and axis == rows.axis
+    units = rows if is_row else slots_of(contract, inputs, tensor)
+    if units is None or len(units.counts) != requests or len(hit) < (total := int(units.counts.sum())):
+        return found
+    hit, written, owner = hit[:total], written[:total], units.requests
+    if np.any(hit):
+        add_requests(owner, hit, written)
+        add(place_kinds(units.places, units.counts[owner], "row" if is_row else "slot"), hit, written)
+        add(element_kinds(contract, inputs, expected, axis, total), hit, written)
+    return found
 
 
 def sources(compared: ComparedCall) -> list[str]:
@@ -60,13 +114,17 @@ def sources(compared: ComparedCall) -> list[str]:
     got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
     if narrowed := list(_narrowed(got, expected)):
         return narrowed
-    if not rows.axis:
-        return []
-    if first_axis(tensor) == rows.axis and got.ndim == 1 and len(got) >= rows.counts.sum() > 0:
-        return list(_moved(rows, got, expected))
-    if first_axis(tensor) == "B" and str(tensor.shape[-1]) == "K+1" and len(rows.counts) == len(got):
+    if first_axis(tensor) == "B" and str(tensor.shape[-1]) == "K+1" and rows.axis and len(rows.counts) == len(got):
         return list(_copied(compared.contract, inputs, rows, got, expected))
-    return []
+    units = rows if rows.axis and first_axis(tensor) == rows.axis else slots_of(compared.contract, inputs, tensor)
+    if got.ndim != 1 or units is None or not len(got) >= units.counts.sum() > 0:
+        return []
+    return [*_moved(units, got, expected), *_of_neighbours(compared, units), *_off(got, expected)]
+
+
+def _choices(number: int, count: int) -> float:
+    """Return the logarithm to base 10 of the number of ways to choose `count` of `number`."""
+    return (math.lgamma(number + 1) - math.lgamma(count + 1) - math.lgamma(number - count + 1)) / math.log(10)
 
 
 def _any_of_row(elements: Array) -> Array:
@@ -205,6 +263,34 @@ def _moved(rows: RowsByRequest, got: Array, expected: Array) -> Iterator[str]:
     for text, order in (("in reverse order", first + last - row), ("one row behind", np.maximum(row - 1, first))):
         if np.any(got[:total] != expected[:total]) and np.array_equal(got[:total], expected[order]):
             yield f"the values of each request are {text}"
+
+
+def _of_neighbours(compared: ComparedCall, units: RowsByRequest) -> Iterator[str]:
+    """Yield the neighbour, or the input of the request, that has the values of all wrong elements."""
+    tensor, inputs = compared.wrong_output, compared.inputs
+    assert tensor is not None
+    got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
+    wrong = np.flatnonzero(got != expected)
+    values = got[wrong]
+    if len(np.unique(values)) < SEVERAL or got.dtype.kind == "b" or wrong[-1] >= units.counts.sum():
+        return
+    for text, step in (("before", -1), ("behind", 1)):
+        if np.array_equal(values, expected[np.clip(wrong + step, 0, len(got) - 1)]):
+            yield f"the wrong values are the right ones of the place {text}"
+    request = units.requests[wrong]
+    for other in compared.contract.tensors:
+        given = inputs.get(other.name)
+        is_vector = isinstance(given, np.ndarray) and given.ndim == 1 and not other.written and not other.cumulative
+        if is_vector and first_axis(other) == "B" and np.array_equal(given[request], values):
+            yield f"the wrong values are those of {other.name} of their request"
+
+
+def _off(got: Array, expected: Array) -> Iterator[str]:
+    """Yield the number by which all wrong integers are too large or too small."""
+    wrong = got != expected
+    away = np.unique(got[wrong].astype(np.int64) - expected[wrong].astype(np.int64)) if got.dtype.kind == "i" else []
+    if len(away) == 1 and len(np.unique(expected[wrong])) >= SEVERAL:
+        yield f"each wrong value is too {'large' if away[0] > 0 else 'small'} by {abs(int(away[0])):,}"
 
 
 def _copied(

@@ -38,6 +38,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.report.stopped import stopped_at
+from verispec.report.traits import told_together
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, NOT_WRITTEN, OF_RULE, SAVED, Record
 
@@ -371,7 +372,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         clauses=clauses,
         kind=kind,
         subjects=tuple(sorted(subjects)),
-        message=headline.message,
+        message=told_together(headline.message, group),
         where=_where(group, judged) or _where_of_clause(clause, group, judged),
         reach=headline.reach or next((r.reach for r in reached), ""),
         case=headline.id,

@@ -1,0 +1,61 @@
+"""What the failing calls of a cause have in common: the places of wrong elements, and a mistake that gives them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from verispec.errors import without_remark
+from verispec.run.record import AGREEING, ALTERNATIVELY, AS_IF, PARTLY, TRAITS, Record
+
+FEWEST = 3
+"""Cases below which a trait that they share may be chance."""
+EVIDENCE = 3.0
+"""Least evidence, in powers of ten, that all wrong elements do not lie in one kind of rows by chance."""
+MOST = 3
+"""Mistakes that explain a cause equally well, above which none is told."""
+
+
+def told_together(message: str, group: Sequence[Record]) -> str:
+    """Return the message of a cause's case, with what all calls of the cause have in common in its last parentheses."""
+    begin, end = without_remark(message)
+    places, mistake = shared_places(group), shared_mistake(group)
+    said = [text for text in end.split("; ") if text and text not in places]
+    if mistake.partition(AS_IF)[2] in message:
+        mistake = ""
+    at = next((i for i, text in enumerate(said) if AS_IF in text), len(said))  # places come before mistakes
+    said = list(filter(None, [*said[:at], places, *said[at:], mistake]))
+    return f"{begin} ({'; '.join(said)})" if said else message
+
+
+def shared_places(group: Sequence[Record]) -> str:
+    """Return the kind of rows in which all wrong elements of all cases lie; empty if there is none.
+
+    One case seldom has enough rows to tell that from chance. Of several kinds take the least likely one by chance.
+    """
+    found = [r.failure["details"][TRAITS] for r in group if r.failure.get("details", {}).get(TRAITS)]
+    if len(found) < FEWEST:
+        return ""
+    evidence = {text: sum(traits[text] for traits in found) for text in found[0] if all(text in t for t in found)}
+    best = max(evidence, key=lambda text: evidence[text], default="")
+    return f"{best} in all {len(found)} calls that tell" if best and evidence[best] >= EVIDENCE else ""
+
+
+def shared_mistake(group: Sequence[Record]) -> str:
+    """Return the mistakes that give all outputs of the most cases, of nine in ten at least; empty if there is none.
+
+    A mistake that is made in some requests alone gives the wrong elements alone.
+    """
+    details = [r.failure["details"] for r in group if AGREEING in r.failure.get("details", {})]
+    whole = [detail[AGREEING] for detail in details]
+    partly = [[*detail[AGREEING], *detail[PARTLY]] for detail in details]
+    return _shared(whole, "all outputs are") or _shared(partly, "the wrong values are")
+
+
+def _shared(found: Sequence[Sequence[str]], outputs: str) -> str:
+    counts = Counter(words for agreeing in found for words in agreeing)
+    most = max(counts.values(), default=0)
+    best = [words for words, count in counts.items() if count == most]
+    if most < FEWEST or 10 * most < 9 * len(found) or len(best) > MOST:
+        return ""
+    return f"in {most} of {len(found)} calls {outputs} as if {ALTERNATIVELY.join(best)}"
