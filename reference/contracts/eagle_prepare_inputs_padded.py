@@ -79,6 +79,7 @@ CONTRACT = Contract(
             "A request without draft tokens has no rejected token, whatever its valid count.",
             _VLLM,
             outputs=("num_rejected_tokens_gpu_ptr",),
+            places=("in requests without drafts",),
         ),
         Clause(
             "EPI-3",

@@ -27,8 +27,8 @@ OTHERS = 3
 Shares = Iterator[tuple[float, str]]
 """Descriptions of wrong elements, each with the share of all elements that it holds for."""
 Trait = tuple[str, float, float]
-"""A kind in which all wrong elements lie, in words; its share of all elements; the evidence, in powers of ten, that this
-is no chance."""
+"""A kind in which all wrong elements lie, in words; its share of all elements; and the evidence, in
+powers of ten, that this is no chance."""
 
 
 def places(compared: ComparedCall) -> list[str]:

@@ -16,13 +16,24 @@ MOST = 3
 """Mistakes that explain a cause equally well, above which none is told."""
 
 
-def told_together(message: str, group: Sequence[Record]) -> str:
-    """Return the message of a cause's case, with what all calls of the cause have in common in its last parentheses."""
+def told_together(headline: Record, group: Sequence[Record], failing: Sequence[Record]) -> str:
+    """Return the message of a cause's case, with what all calls of the cause have in common in its last parentheses.
+
+    Args:
+        headline: the case.
+        group: all cases of the cause.
+        failing: all failing cases of the op; those with the same wrong output count where a cause has few cases.
+    """
+    message = headline.message
     begin, end = without_remark(message)
-    places, mistake = shared_places(group), shared_mistake(group)
+    same = [r for r in failing if r.failure.get("output") == headline.failure.get("output")]
+    places = shared_places(group) or (shared_places(same) if all(r in same for r in group) else "")
+    mistake = shared_mistake(group)
     said = [text for text in end.split("; ") if text and text not in places]
-    if mistake.partition(AS_IF)[2] in message:
+    if mistake and mistake.partition(AS_IF)[2] in message:
         mistake = ""
+    elif mistake:  # that of one call is not the fault of all
+        said = [text for text in said if AS_IF not in text]
     at = next((i for i, text in enumerate(said) if AS_IF in text), len(said))  # places come before mistakes
     said = list(filter(None, [*said[:at], places, *said[at:], mistake]))
     return f"{begin} ({'; '.join(said)})" if said else message
