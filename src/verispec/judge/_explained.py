@@ -44,7 +44,7 @@ FURTHER = 4
 """Wrong calls with other numbers that tell mistakes apart."""
 MOST_CALLS = 16
 """Further calls that are made until `FURTHER` of them are wrong."""
-COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE)
+COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE, Kind.OUTSIDE)
 """Kinds of failures of which all outputs are known."""
 AS_IF, WRONG_AS_IF = "all outputs are as if", "the wrong values are as if"
 """Words before the mistakes in a failure's message: those that give all outputs, and those that give the wrong ones."""
@@ -86,7 +86,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
             else:
                 said += _when_right(compared)
             named = {FAULT: words} if any(mistake.is_listed for mistake in mistakes) else {}
-            named[TRAITS] = {text: round(evidence, 2) for text, _, evidence in traits(compared)}
+            named[TRAITS] = {text: [round(evidence, 2), round(hit, 2)] for text, _, hit, evidence in traits(compared)}
             if agreeing.were_tried and len(agreeing.words) + len(agreeing.partly) <= MOST_AGREEING:
                 named |= {AGREEING: agreeing.words, PARTLY: agreeing.partly}
     except DeviceLost:
@@ -154,7 +154,7 @@ class Agreeing:
     def where_wrong(self, compared: ComparedCall) -> list[str]:
         """Return the mistakes with misread inputs that give all wrong elements, if few do and these are several."""
         tensor = compared.wrong_output
-        if tensor is None or compared.outputs[tensor.name].dtype.kind == "b":
+        if tensor is None or not self.partly or compared.outputs[tensor.name].dtype.kind == "b":
             return []
         got = compared.outputs[tensor.name]
         values = np.unique(got[got != compared.expected[tensor.name]])
@@ -289,12 +289,19 @@ def explaining(
             continue
         if compared.is_given_by(outputs):
             found.append(mistake)
-        elif agreeing is not None and not mistake.is_listed and compared.is_given_where_wrong(outputs):
+        elif agreeing is not None and _is_partly(mistake, compared, outputs):
             agreeing.partly.append(mistake.words)
     if agreeing is not None:
         agreeing.were_tried = True
         agreeing.words += [mistake.words for mistake in found if mistake.words not in agreeing.words]
     return found
+
+
+def _is_partly(mistake: Mistake, compared: ComparedCall, outputs: Outputs) -> bool:
+    """Return True if a misread input gives the wrong elements alone; what leaves any unwritten gives unwritten ones."""
+    if mistake.is_listed or compared.failure.kind is Kind.UNWRITTEN:
+        return False
+    return compared.is_given_where_wrong(outputs)
 
 
 def _outputs_with(mistake: Mistake, compared: ComparedCall) -> Outputs | None:

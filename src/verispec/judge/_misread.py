@@ -113,6 +113,10 @@ def _of_rows(tensor: Tensor, value: Array, of: RowsByRequest) -> Misread:
         yield from read("one row behind", row + 1)
         yield from read("with each request at row 0", place)
         yield from read("at the number of the request", request)
+        if value.ndim == 1 and value.dtype.kind == "i" and 0 < len(row) <= len(value):
+            counted = value.copy()
+            counted[: len(row)] = value[start] + place
+            yield f"{name} counted up from the request's first row", {name: counted}
     elif axis == "B":
         row = np.arange(len(value))
         yield from read("at the request before", row - 1)

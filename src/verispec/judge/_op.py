@@ -17,7 +17,7 @@ from verispec.engines.protocol.results import require_sequence
 from verispec.judge._call import OpCall, OpCaller
 from verispec.judge._compare import Array, Compare, exact, oracle_outputs
 from verispec.judge._compared import ComparedCall
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine, described
 from verispec.judge._memory import PAST, STRIDED, read_only, to_numpy, wide
 from verispec.judge._output import compare_outputs, require_independence, require_written, under_poison
 from verispec.reference import oracle
@@ -90,7 +90,10 @@ class OpUnderTest(OpCaller):
         order = (1, 0) if any(layout in STRIDED for layout in call.layouts.values()) else (0, 1)
         calls: list[tuple[dict[str, Any], dict[str, Array]]] = []
         for pattern in order:
-            inputs, outputs = self.call(call.values, **given, pattern=pattern)  # type: ignore[arg-type]
+            try:
+                inputs, outputs = self.call(call.values, **given, pattern=pattern)  # type: ignore[arg-type]
+            except Mismatch as outside:
+                raise self._with_values(outside, call) from outside
             calls.append((inputs, outputs))
             self.last = (inputs, outputs)
             self.under_guards_alone = len(calls) == 2
@@ -114,6 +117,26 @@ class OpUnderTest(OpCaller):
                 again, otherwise if self._varied(call) else None,
             )  # fmt: skip
             raise
+
+    def _with_values(self, wrong: Mismatch, call: OpCall) -> Mismatch:
+        """Return the failure of the last call, with its first wrong value too if it wrote outside of its tensors."""
+        inputs, outputs = self.last
+        if wrong.failure.kind is not Kind.OUTSIDE:
+            return wrong
+        expected = oracle_outputs(self.contract.name, inputs)
+        try:
+            compare_outputs(expected, outputs, inputs, call.compare)
+        except Mismatch as found:
+            value = found.failure
+            if not value.examples:
+                return wrong
+            message = f"{wrong.failure.message}; {value.output}{described(value.examples[0])}"
+            failure = replace(wrong.failure, message=message)
+            self.compared = ComparedCall(
+                self.contract, failure, inputs, outputs, expected, call.compare, output=value.output
+            )
+            return Mismatch(failure)
+        return wrong
 
     def _compare_one(self, call: OpCall, inputs: dict[str, Any], outputs: dict[str, Array], which: str) -> None:
         """Compare all outputs of one of several calls; a failure says `which` it is, and is kept as `failing`."""

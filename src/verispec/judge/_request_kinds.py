@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from verispec.judge._compare import Array
-from verispec.judge._request_rows import first_axis
+from verispec.judge._request_rows import RowsByRequest, first_axis
 from verispec.reference.contracts import Contract, Scalar, Tensor
 
 Kinds = Iterator[tuple[str, Array]]
@@ -58,18 +58,33 @@ def element_kinds(contract: Contract, inputs: Mapping[str, Any], expected: Array
         yield from _of_values("the right value", expected[:rows], scalars)
 
 
-def place_kinds(places: Array, counts: Array, noun: str) -> Kinds:
-    """Yield kinds of rows or slots by their place in a request, as masks of `places`.
+def place_kinds(contract: Contract, inputs: Mapping[str, Any], units: RowsByRequest, noun: str) -> Kinds:
+    """Yield kinds of rows or slots by their place in a request, as masks of all of them.
 
     Args:
-        places: place of each in its request.
-        counts: number that its request has, of each.
+        contract: contract of the op.
+        inputs: arguments by parameter name.
+        units: rows or slots of each request.
         noun: "row" or "slot".
     """
+    places, owner = units.places, units.requests
+    counts = units.counts[owner]
     yield f"at the first {noun} of a request", places == 0
     yield f"at the last {noun} of a request", places == counts - 1
     yield f"behind the first {noun} of a request", places > 0
     yield f"before the last {noun} of a request", places < counts - 1
+    for tensor in contract.tensors:
+        value = inputs.get(tensor.name)
+        if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind != "i" or tensor.written:
+            continue
+        if tensor.cumulative or first_axis(tensor) != "B" or len(value) < len(units.counts):
+            continue
+        own = value[owner]
+        if tensor.within:
+            yield f"behind row {tensor.name} of a request", places > own - units.starts[owner]
+        else:
+            yield f"in the first {tensor.name} {noun}s of a request", places < own
+            yield f"in the last {tensor.name} {noun}s of a request", places >= counts - own
 
 
 def _own_kinds(contract: Contract, inputs: Mapping[str, Any], requests: int) -> Kinds:

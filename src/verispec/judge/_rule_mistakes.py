@@ -33,6 +33,8 @@ BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
 OPPOSITE: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 NO_INDEX = {"np", "min", "max", "int", "str", "Array"}
 """Names in indices that are none themselves."""
+TENSOR = "_ptr"
+"""End of the names of tensors, where an op has such; they exchange no names with numbers."""
 BOUNDS = ("min", "max", "minimum", "maximum", "clip")
 """Functions that are left out, so that a bound is lost."""
 COUNTED = ("range", "arange", "zeros", "full", "repeat")
@@ -188,9 +190,10 @@ def _of_function(module: str, function: ast.FunctionDef) -> Iterator[Change]:
     where = f"of the oracle's {Path(_module(module).__file__ or module).name}"
     counted = {id(n) for call in nodes if _is_counted(call) for n in ast.walk(call)}
     parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+    sizes = [name for name in arguments if not name.endswith(TENSOR) and name.islower()]
     for parent, field, at, node, is_index in _places(function):
         names = [] if id(node) in counted else indices if is_index else arguments
-        for put, words in _instead(node, names, is_index):
+        for put, words in _instead(node, names, sizes, is_index):
             change = Change(module, function, parent, field, at, put, f"{words} in line {node.lineno} {where}")
             if isinstance(node, (ast.Constant, ast.Name)) and (around := _around(node, parents)):
                 before, after = ast.unparse(around), change.shown(around)
@@ -229,12 +232,13 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, int | Non
                         yield parent, field, at, node, inside
 
 
-def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
+def _instead(node: Any, names: list[str], sizes: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
     """Yield the nodes that may take the place of one, each with the change in words.
 
     Args:
         node: an expression or a statement.
         names: names that may be exchanged with each other: those of indices, or those of arguments.
+        sizes: names of arguments that are numbers, which may take the place of a sum in an index.
         is_index: True in an index.
     """
     own = f"`{ast.unparse(node)}`"
@@ -255,6 +259,8 @@ def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.
             yield put(left)
             if isinstance(operator, (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)):
                 yield put(right)
+            if is_index and not isinstance(right, ast.Constant):
+                yield from (put(ast.Name(name, ast.Load())) for name in sizes)
             if isinstance(operator, (ast.Mod, ast.FloorDiv)) and isinstance(left, ast.Name):
                 for step in (ast.Sub(), ast.Add()):
                     yield put(ast.BinOp(ast.BinOp(left, step, ast.Constant(1)), operator, right))
@@ -273,7 +279,7 @@ def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.
             yield put(ast.Constant(value - 1))
         case ast.Name(id=name, ctx=ast.Load()) if name in names:
             for exchanged in names:
-                if exchanged != name:
+                if exchanged != name and exchanged.endswith(TENSOR) == name.endswith(TENSOR):
                     yield put(ast.Name(exchanged, ast.Load()))
             if is_index:
                 for step in (ast.Add(), ast.Sub()):

@@ -26,9 +26,9 @@ OTHERS = 3
 
 Shares = Iterator[tuple[float, str]]
 """Descriptions of wrong elements, each with the share of all elements that it holds for."""
-Trait = tuple[str, float, float]
-"""A kind in which all wrong elements lie, in words; its share of all elements; and the evidence, in
-powers of ten, that this is no chance."""
+Trait = tuple[str, float, float, float]
+"""A kind in which all wrong elements lie, in words; its share of all elements; the share of it that is wrong; and the
+evidence, in powers of ten, that this is no chance."""
 
 
 def places(compared: ComparedCall) -> list[str]:
@@ -56,9 +56,11 @@ def places(compared: ComparedCall) -> list[str]:
         found = list(_of_rows(compared.contract, inputs, rows, hit, written))
     elif (slots := slots_of(compared.contract, inputs, tensor)) and len(hit) >= slots.counts.sum():
         found = list(_of_slots(slots, hit, written))
-    found += list(_of_masks(compared.expected, wrong, must_change | wrong.astype(bool)))
+    alike = {t.name for t in compared.contract.outputs if t.shape == tensor.shape}
+    masks = {of: mask for of, mask in compared.expected.items() if of in alike}
+    found += list(_of_masks(masks, wrong, must_change | wrong.astype(bool)))
     told = [text for _, text in sorted(found, key=lambda pair: pair[0])][:2]
-    rare = [(share, text) for text, share, evidence in traits(compared) if evidence > RARE]
+    rare = [(share, text) for text, share, _, evidence in traits(compared) if evidence > RARE]
     least = min((share for share, _ in found), default=1.0)
     return [*told, *(text for share, text in sorted(rare, key=lambda pair: pair[0])[:1] if share < least)]
 
@@ -69,7 +71,11 @@ def traits(compared: ComparedCall) -> list[Trait]:
     if tensor is None or compared.outputs[tensor.name].ndim == 0:
         return []
     got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
-    wrong, must_change = got != expected, inputs[tensor.name] != expected
+    try:
+        wrong = np.asarray(compared.compare.get(tensor.name, exact)(expected, got, inputs), dtype=bool)
+    except Mismatch:  # a comparison that has its own words for what is wrong
+        return []
+    must_change = exact(inputs[tensor.name], expected, inputs)
     hit, written = _any_of_row(wrong), _any_of_row(must_change | wrong)
     contract, requests = compared.contract, requests_of(compared.contract, inputs)
     rows, axis = request_rows(contract, inputs), first_axis(tensor)
@@ -79,7 +85,8 @@ def traits(compared: ComparedCall) -> list[Trait]:
         for text, kind in kinds:
             if np.all(kind[hit]):
                 size, number, count = (int(np.count_nonzero(m)) for m in (kind & written, written, hit))
-                found.append((f"wrong only {text}", size / number, _choices(number, count) - _choices(size, count)))
+                evidence = _choices(number, count) - _choices(size, count)
+                found.append((f"wrong only {text}", size / number, count / max(size, 1), evidence))
 
     def add_requests(owner: Array, hit: Array, written: Array) -> None:
         of, used = np.zeros(requests, bool), np.zeros(requests, bool)
@@ -100,7 +107,7 @@ def traits(compared: ComparedCall) -> list[Trait]:
     hit, written, owner = hit[:total], written[:total], units.requests
     if np.any(hit):
         add_requests(owner, hit, written)
-        add(place_kinds(units.places, units.counts[owner], "row" if is_row else "slot"), hit, written)
+        add(place_kinds(contract, inputs, units, "row" if is_row else "slot"), hit, written)
         add(element_kinds(contract, inputs, expected, axis, total), hit, written)
     return found
 

@@ -42,14 +42,17 @@ def told_together(headline: Record, group: Sequence[Record], failing: Sequence[R
 def shared_places(group: Sequence[Record]) -> str:
     """Return the kind of rows in which all wrong elements of all cases lie; empty if there is none.
 
-    One case seldom has enough rows to tell that from chance. Of several kinds take the least likely one by chance.
+    One case seldom has enough rows to tell that from chance. Of several kinds take the one of which the most is wrong,
+    then the least likely one by chance.
     """
     found = [r.failure["details"][TRAITS] for r in group if r.failure.get("details", {}).get(TRAITS)]
     if len(found) < FEWEST:
         return ""
-    evidence = {text: sum(traits[text] for traits in found) for text in found[0] if all(text in t for t in found)}
-    best = max(evidence, key=lambda text: evidence[text], default="")
-    return f"{best} in all {len(found)} calls that tell" if best and evidence[best] >= EVIDENCE else ""
+    common = [text for text in found[0] if all(text in traits for traits in found)]
+    evidence, precision = ({text: sum(traits[text][i] for traits in found) for text in common} for i in (0, 1))
+    likely = [text for text in common if evidence[text] >= EVIDENCE]
+    best = max(likely, key=lambda text: (round(precision[text] / len(found), 1), evidence[text]), default="")
+    return best and f"{best} in all {len(found)} calls that tell"
 
 
 def shared_mistake(group: Sequence[Record]) -> str:
