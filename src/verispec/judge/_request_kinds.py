@@ -166,12 +166,12 @@ def _of_values(name: str, value: Array, scalars: Mapping[str, int]) -> Kinds:
         yield f"where {name} is above 0", wide > 0
         for bits in (7, 8, 15, 16, 31, 32):
             yield f"where {name} is {2**bits:,} or more", wide >= 2**bits
-        for other, number in scalars.items():
-            if number in (-1, 0, 1):
-                continue
+        named = {other: number for other, number in scalars.items() if number not in (-1, 0, 1)}
+        for other, number in named.items():
             yield f"where {name} is {other}", wide == number
             yield f"where {name} is {other} - 1", wide == number - 1
             yield f"where {name} is {other} or more", wide >= number
+        for other, number in named.items():
             if number > 1:
                 yield f"where {name} is a multiple of {other}", wide % number == 0
                 yield f"where {name} is one below a multiple of {other}", wide % number == number - 1
