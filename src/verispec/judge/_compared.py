@@ -30,8 +30,9 @@ class ComparedCall:
         again: makes the same call in a number of threads, 0 for as many as before, and returns True if it is right.
         otherwise: makes the call with other numbers, one call per number, and returns its arguments and its outputs.
         output: the wrong output, where the failure is about memory outside of another tensor.
+        repeated: makes the same call once more, and returns its outputs.
 
-    The two before it are None for a call that cannot be made alone, or has nothing that could be another number.
+    The functions are None for a call that cannot be made alone, or has nothing that could be another number.
     """
 
     contract: Contract
@@ -43,6 +44,7 @@ class ComparedCall:
     again: Callable[[int], bool] | None = None
     otherwise: Callable[[int], tuple[Mapping[str, Any], Mapping[str, Array]]] | None = None
     output: str = ""
+    repeated: Callable[[], Mapping[str, Array]] | None = None
 
     def is_given_by(self, outputs: Mapping[str, Array]) -> bool:
         """Return True if the engine's outputs are these.

@@ -16,7 +16,7 @@ import numpy as np
 
 from verispec.engines import UnsupportedCall
 from verispec.errors import describe_exception, without_remark
-from verispec.judge._compare import Array, oracle_outputs
+from verispec.judge._compare import Array, exact, oracle_outputs
 from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import row_sizes
 from verispec.judge._failure import DeviceLost, Failure, Kind, Mismatch
@@ -26,7 +26,8 @@ from verispec.judge._number_mistakes import NUMBER_MISTAKES
 from verispec.judge._op_mistakes import OP_MISTAKES
 from verispec.judge._request_rows import first_axis, slots_of
 from verispec.judge._rule_mistakes import of_rule
-from verispec.judge._wrong_elements import places, sources, traits
+from verispec.judge._wrong_elements import places, traits
+from verispec.judge._wrong_values import sources
 
 LARGEST, ROWS = 8_000_000, 4_000
 """Elements, and rows of drafts or requests, of a call for which the oracle runs once per mistake."""
@@ -75,7 +76,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         if copy := failure.details.get(COPY):
             said = [_of_copy(compared, int(copy))]
         else:
-            said = [*places(compared), *sources(compared)[:1]]
+            said = [*places(compared), *sources(compared)[:1], *_others(compared)]
             agreeing = Agreeing()
             mistakes = mistakes_of(compared, agreeing)
             words = ALTERNATIVELY.join(mistake.words for mistake in mistakes)
@@ -120,13 +121,44 @@ def _of_copy(compared: ComparedCall, copy: int) -> str:
     return f"right up to request {first} or a later one, in copies of {requests} requests"
 
 
+def _others(compared: ComparedCall) -> list[str]:
+    """Return the other outputs that are wrong."""
+    tensor = compared.wrong_output
+    wrong = [
+        name for name in compared.outputs if tensor is not None and name != tensor.name and _is_wrong(compared, name)
+    ]
+    return [f"{', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong, too"] if wrong else []
+
+
+def _is_wrong(compared: ComparedCall, name: str) -> bool:
+    compare = compared.compare.get(name, exact)
+    return bool(np.any(compare(compared.expected[name], compared.outputs[name], compared.inputs)))
+
+
 def _when_right(compared: ComparedCall) -> list[str]:
     """Return the conditions under which the call is right."""
     if compared.again is None or not _is_small(compared):
         return []
     if compared.again(0):
         return ["the same call is right when it is made again: it depends on calls, threads or memory beside it"]
-    return ["the same call is right in one thread"] if compared.again(1) else []
+    if compared.again(1):
+        return ["the same call is right in one thread"]
+    return _when_other(compared)
+
+
+def _when_other(compared: ComparedCall) -> list[str]:
+    """Return that the same call writes other wrong values now, if it does."""
+    tensor = compared.wrong_output
+    if tensor is None or compared.repeated is None:
+        return []
+    before, got = compared.inputs[tensor.name], compared.outputs[tensor.name]
+    wrong = (exact(compared.expected[tensor.name], got, {}) != 0) & (exact(before, got, {}) != 0)
+    try:
+        other = compared.repeated()[tensor.name]
+    except (Mismatch, UnsupportedCall):
+        return []
+    is_other = np.any(exact(got, other, {})[wrong])
+    return ["the same call gives other wrong values when it is made again: it keeps something"] if is_other else []
 
 
 def _is_small(compared: ComparedCall) -> bool:

@@ -188,6 +188,10 @@ def _of_values(tensor: Tensor, value: Array) -> Misread:
             yield f"{name} had its low 32 bits alone", {name: value.astype(np.int32).astype(value.dtype)}
         for bits in (16, 8):
             yield f"{name} had its low {bits} bits alone", {name: value & (2**bits - 1)}
+        for bits in (32, 16) if value.dtype.itemsize > 4 else (16,):
+            low = value & (2**bits - 1)
+            none = np.where(low == 2**bits - 1, -1, value).astype(value.dtype)
+            yield f"{name} were compared with -1 in their low {bits} bits", {name: none}
         for token in (0, 1):
             yield f"-1 in {name} were {token}", {name: np.where(value == -1, token, value).astype(value.dtype)}
 

@@ -114,7 +114,7 @@ class OpUnderTest(OpCaller):
             again, otherwise = partial(self.is_right, call), partial(self.otherwise, call)
             self.compared = ComparedCall(
                 self.contract, wrong.failure, inputs, outputs, self.expected, call.compare,
-                again, otherwise if self._varied(call) else None,
+                again, otherwise if self._varied(call) else None, repeated=lambda: self._outputs_of(call),
             )  # fmt: skip
             raise
 
@@ -221,6 +221,11 @@ class OpUnderTest(OpCaller):
         finally:
             torch.set_num_threads(before)
         return True
+
+    def _outputs_of(self, call: OpCall) -> dict[str, Array]:
+        """Make `call` once more, and return its outputs; nothing of this object changes."""
+        caller = OpCaller(self.contract, self.function, self.device)
+        return caller.call(call.values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)[1]
 
     def otherwise(self, call: OpCall, offset: int) -> tuple[dict[str, Any], dict[str, Array]]:
         """Make `call` with other numbers, and return what `call` does; nothing of this object changes.

@@ -28,6 +28,7 @@ def request_kinds(contract: Contract, inputs: Mapping[str, Any], requests: int) 
     yield from own
     yield "in the first request", number == 0
     yield "in the last request", number == requests - 1
+    yield "in request 1", number == 1
     yield "in requests of odd numbers", number % 2 == 1
     yield "in requests of even numbers", number % 2 == 0
     for text, mask in own:

@@ -34,9 +34,17 @@ def told_together(headline: Record, group: Sequence[Record], failing: Sequence[R
         mistake = ""
     elif mistake:  # that of one call is not the fault of all
         said = [text for text in said if AS_IF not in text]
+    said = [text for text in said if AS_IF not in text or _is_usual(text.partition(AS_IF)[2], group)]
     at = next((i for i, text in enumerate(said) if AS_IF in text), len(said))  # places come before mistakes
     said = list(filter(None, [*said[:at], places, *said[at:], mistake]))
     return f"{begin} ({'; '.join(said)})" if said else message
+
+
+def _is_usual(words: str, group: Sequence[Record]) -> bool:
+    """Return False if the mistakes of one call disagree with most of the others that were tried."""
+    found = [r.failure["details"][AGREEING] for r in group if AGREEING in r.failure.get("details", {})]
+    each = words.split(ALTERNATIVELY)
+    return len(found) < FEWEST or 2 * sum(any(one in agreeing for one in each) for agreeing in found) >= len(found)
 
 
 def shared_places(group: Sequence[Record]) -> str:
