@@ -126,3 +126,23 @@ def test_a_call_that_is_right_but_for_memory_outside_tells_that_alone() -> None:
         torch.as_strided(ids, (1,), (1,), ids.storage_offset() + len(ids)).fill_(7)
 
     assert told(EXPAND, values, change).message == "the call wrote 1 element outside out_input_ids_ptr"
+
+
+def test_a_count_that_is_kept_between_calls() -> None:
+    kept = [0]
+
+    def change(arguments: dict[str, Any]) -> None:
+        kept[0] += 1
+        arguments["valid_sampled_tokens_count_ptr"][0] += kept[0]
+
+    message = told(NEXT, next_token_arguments(np.array([[5], [7]])), change).message
+    assert message.endswith("two more of the same call differ: it depends on calls, threads or memory beside it)")
+
+
+def test_a_value_that_memory_outside_decides_is_not_kept_between_calls() -> None:
+    def change(arguments: dict[str, Any]) -> None:
+        ids = arguments["sampled_token_ids_ptr"]
+        behind = torch.as_strided(ids, (1,), (1,), ids.storage_offset() + ids.numel())
+        arguments["next_token_ids_ptr"][0] = behind[0]
+
+    assert "two more" not in told(NEXT, next_token_arguments(np.array([[5], [7]])), change).message

@@ -1,4 +1,4 @@
-"""What the calls of a cause have in common: told where all of them show it, and never by one call's chance."""
+"""Traits that the calls of a cause share: all calls have to show them."""
 
 from __future__ import annotations
 

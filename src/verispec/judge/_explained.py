@@ -331,7 +331,7 @@ def explaining(
 
 
 def _is_partly(mistake: Mistake, compared: ComparedCall, outputs: Outputs) -> bool:
-    """Return True if a misread input gives the wrong elements alone; what leaves any unwritten gives unwritten ones."""
+    """Return True if a misread input gives the wrong elements alone. Any omission gives unwritten elements."""
     if mistake.is_listed or compared.failure.kind is Kind.UNWRITTEN:
         return False
     return compared.is_given_where_wrong(outputs)

@@ -76,7 +76,7 @@ class Change:
             self._put(before)
 
     def shown(self, around: ast.AST) -> str:
-        """Return the source of what is around the node, with the change."""
+        """Return the source of the code around the node, with the change."""
         before = self._put(self.node)
         try:
             return ast.unparse(around)
@@ -202,7 +202,7 @@ def _of_function(module: str, function: ast.FunctionDef) -> Iterator[Change]:
 
 
 def _around(node: ast.AST, parents: Mapping[int, ast.AST]) -> ast.AST | None:
-    """Return what is around a name or a number and shows what it is for; None if that is long."""
+    """Return the code around a name or a number that shows its use; None if that is long."""
     around = parents.get(id(node))
     while isinstance(around, (ast.UnaryOp, ast.Tuple, ast.Slice, ast.Attribute)):
         around = parents.get(id(around))

@@ -1,4 +1,4 @@
-"""What the failing calls of a cause have in common: the places of wrong elements, and a mistake that gives them."""
+"""Traits that the failing calls of a cause share: places of wrong elements, and a mistake that gives them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ FEWEST = 3
 EVIDENCE = 3.0
 """Least evidence, in powers of ten, that all wrong elements do not lie in one kind of rows by chance."""
 MOST = 3
-"""Mistakes that explain a cause equally well, above which none is told."""
+"""Mistakes that explain a cause equally well, above which the report names none."""
 
 
 def told_together(headline: Record, group: Sequence[Record], failing: Sequence[Record]) -> str:
-    """Return the message of a cause's case, with what all calls of the cause have in common in its last parentheses.
+    """Return the message of a cause's case, with the traits that all calls share in its last parentheses.
 
     Args:
         headline: the case.
