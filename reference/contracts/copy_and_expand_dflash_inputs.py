@@ -111,6 +111,7 @@ CONTRACT = Contract(
             "token, not after the rejected ones.",
             f"{_VLLM}; {_CALLER}, which subtracts rejected tokens from the lengths that attention sees",
             outputs=("out_query_positions_ptr", "out_query_slot_mapping_ptr"),
+            places=("where num_rejected_tokens_ptr is above 0",),
         ),
         Clause(
             "CDI-5",

@@ -69,6 +69,7 @@ CONTRACT = Contract(
             "A request with n > 0 draft tokens has n + 1 - valid rejected tokens, also where none is valid.",
             _VLLM,
             outputs=("num_rejected_tokens_gpu_ptr",),
+            places=("where valid_sampled_tokens_count_ptr is 0",),
             mistakes=(
                 "a request with drafts of which no token is valid had rejected none",
                 "a request rejected as many tokens as it has drafts, less its valid ones",
@@ -79,6 +80,7 @@ CONTRACT = Contract(
             "A request without draft tokens has no rejected token, whatever its valid count.",
             _VLLM,
             outputs=("num_rejected_tokens_gpu_ptr",),
+            places=("in requests without drafts",),
         ),
         Clause(
             "EPI-3",

@@ -73,7 +73,8 @@ CONTRACT = Contract(
             "ENT-4",
             "A discarded request gives the backup token and the count 0, whatever its row holds.",
             _VLLM,
-            outputs=("next_token_ids_ptr", "valid_sampled_tokens_count_ptr"),
+            outputs=("valid_sampled_tokens_count_ptr", "next_token_ids_ptr"),
+            places=("where discard_request_mask_ptr is true",),
         ),
         Clause(
             "ENT-5",

@@ -61,6 +61,10 @@ CONTRACT = Contract(
             "A next position of max_model_len or above becomes position 0, slot PAD_ID and sequence length 1.",
             f"{_VLLM}; vllm#32628",
             outputs=("out_clamped_positions_ptr", "out_slot_mapping_ptr", "seq_lens_ptr"),
+            places=(
+                "where positions_ptr is max_model_len",
+                "where the right value is PAD_ID",
+            ),
         ),
         Clause(
             "ESM-3",
@@ -79,6 +83,7 @@ CONTRACT = Contract(
             "Rows of the slot mapping from batch_size to its end receive PAD_ID; no other output is written there.",
             f"{_VLLM}; padding rows of a captured graph",
             outputs=("out_slot_mapping_ptr",),
+            places=("behind the last request",),
         ),
         Clause(
             "ESM-6",

@@ -124,6 +124,7 @@ CONTRACT = Contract(
             "A padding token, -1, is rejected like any other mismatch, and the argmax is emitted.",
             "vllm#46533",
             outputs=("output_token_ids_ptr",),
+            places=("in requests with -1 in draft_token_ids_ptr",),
         ),
         Clause(
             "RGS-8",

@@ -130,6 +130,7 @@ CONTRACT = Contract(
             upstream={"vllm": "vllm#46533 guards the Triton kernel; the CPU kernel has no such guard"},
             effect="a request loses a token, or emits a wrong one",
             outputs=("output_token_ids_ptr",),
+            places=("in requests with -1 in draft_token_ids_ptr",),
         ),
         Clause(
             "RRS-8",

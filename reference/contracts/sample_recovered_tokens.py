@@ -120,6 +120,7 @@ CONTRACT = Contract(
             "never used as an index.",
             f"vllm#46533; {_VLLM}",
             outputs=("output_token_ids_ptr",),
+            places=("where draft_token_ids_ptr is -1",),
         ),
         Clause(
             "SRT-8",
@@ -127,6 +128,7 @@ CONTRACT = Contract(
             "vllm#41834",
             unreachable="probabilities come from a softmax of finite logits",
             outputs=("output_token_ids_ptr",),
+            places=("in rows with NaN in",),
         ),
         Clause(
             "SRT-9",

@@ -14,6 +14,7 @@ import torch
 from verispec.cases.batches import random_batch
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, explained
 from verispec.reference import contracts, cpu
+from verispec.run.record import SILENT
 from verispec.suites.sampler import test_every_op as every_op
 from verispec.suites.sampler import test_every_op_large as large
 from verispec.suites.sampler._calls import BatchShape, make
@@ -357,7 +358,8 @@ def test_a_wrong_output_of_any_op_keeps_its_message(op: str, mode: str, place: s
         under_test.check_outputs(call.values, shapes=call.shapes, compare=call.compare)
     failure = explained(caught.value.failure, under_test.compared)
     assert failure.message.startswith(caught.value.failure.message)
-    assert replace(failure, message="") == replace(caught.value.failure, message="")
+    assert replace(failure, message="", details={}) == replace(caught.value.failure, message="", details={})
+    assert failure.details.keys() <= {*SILENT, "fault"}
 
 
 def keeps_all_ties(**arguments: Any) -> None:

@@ -93,8 +93,9 @@ class OpCaller:
             elif param.name in scalars:
                 arguments[param.name] = scalars[param.name]
         self.launch(arguments)
+        self.last = ({**scalars, **before}, self.outputs(guarded))
         self.require_unchanged(guarded)
-        return {**scalars, **before}, self.outputs(guarded)
+        return self.last
 
     def arguments(self, call: OpCall) -> dict[str, torch.Tensor]:
         """Return the tensors that the engine receives for `call`, outputs with their poison."""

@@ -29,8 +29,10 @@ class ComparedCall:
         compare: comparison by output name, instead of `exact`.
         again: makes the same call in a number of threads, 0 for as many as before, and returns True if it is right.
         otherwise: makes the call with other numbers, one call per number, and returns its arguments and its outputs.
+        output: the wrong output, where the failure is about memory outside of another tensor.
+        repeated: makes the same call once more, and returns its outputs.
 
-    The last two are None for a call that cannot be made alone, or has nothing that could be another number.
+    The functions are None for a call that cannot be made alone, or has nothing that could be another number.
     """
 
     contract: Contract
@@ -41,6 +43,8 @@ class ComparedCall:
     compare: Mapping[str, Compare]
     again: Callable[[int], bool] | None = None
     otherwise: Callable[[int], tuple[Mapping[str, Any], Mapping[str, Array]]] | None = None
+    output: str = ""
+    repeated: Callable[[], Mapping[str, Array]] | None = None
 
     def is_given_by(self, outputs: Mapping[str, Array]) -> bool:
         """Return True if the engine's outputs are these.
@@ -52,6 +56,11 @@ class ComparedCall:
             self._is_same(outputs[name], got, self.compare.get(name, exact)) for name, got in self.outputs.items()
         )
 
+    def is_given_where_wrong(self, outputs: Mapping[str, Array]) -> bool:
+        """Return True if these outputs have the engine's values in all elements that differ from the oracle's."""
+        wrong = {name: exact(self.expected[name], got, self.inputs) for name, got in self.outputs.items()}
+        return not any(np.any(exact(outputs[name], self.outputs[name], {})[where]) for name, where in wrong.items())
+
     def _is_same(self, expected: Array, got: Array, compare: Compare) -> bool:
         if got.dtype.kind != "f":
             return np.array_equal(expected, got)
@@ -60,5 +69,5 @@ class ComparedCall:
     @property
     def wrong_output(self) -> Tensor | None:
         """The tensor with the wrong elements; None where the failure is about another value."""
-        name = self.failure.output
+        name = self.output or self.failure.output
         return next((t for t in self.contract.tensors if t.name == name and name in self.outputs), None)

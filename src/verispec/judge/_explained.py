@@ -9,23 +9,25 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from verispec.engines import UnsupportedCall
 from verispec.errors import describe_exception, without_remark
-from verispec.judge._compare import Array, oracle_outputs
+from verispec.judge._compare import Array, exact, oracle_outputs
 from verispec.judge._compared import COPY, ComparedCall
 from verispec.judge._copies import row_sizes
 from verispec.judge._failure import DeviceLost, Failure, Kind, Mismatch
 from verispec.judge._misread import misread, misread_in
-from verispec.judge._mistake import Mistake, reading
+from verispec.judge._mistake import Mistake, Outputs, reading
 from verispec.judge._number_mistakes import NUMBER_MISTAKES
 from verispec.judge._op_mistakes import OP_MISTAKES
 from verispec.judge._request_rows import first_axis, slots_of
 from verispec.judge._rule_mistakes import of_rule
-from verispec.judge._wrong_elements import places, sources
+from verispec.judge._wrong_elements import places, traits
+from verispec.judge._wrong_values import sources
 
 LARGEST, ROWS = 8_000_000, 4_000
 """Elements, and rows of drafts or requests, of a call for which the oracle runs once per mistake."""
@@ -43,12 +45,15 @@ FURTHER = 4
 """Wrong calls with other numbers that tell mistakes apart."""
 MOST_CALLS = 16
 """Further calls that are made until `FURTHER` of them are wrong."""
-COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE)
+COMPARED = (Kind.VALUE, Kind.UNWRITTEN, Kind.OVERWRITTEN, Kind.IMPRECISE, Kind.OUTSIDE)
 """Kinds of failures of which all outputs are known."""
-AS_IF = "all outputs are as if"
-"""Words before the mistakes in a failure's message."""
-FAULT, ALTERNATIVELY = "fault", ", or "
-"""Key of a failure's details, and words between mistakes; those of `verispec.run.record`, which may not be imported."""
+AS_IF, WRONG_AS_IF = "all outputs are as if", "the wrong values are as if"
+"""Words before the mistakes in a failure's message: those that give all outputs, and those that give the wrong ones."""
+FAULT, ALTERNATIVELY, TRAITS = "fault", ", or ", "traits"
+AGREEING, PARTLY = "agreeing", "agreeing where wrong"
+"""Keys of a failure's details, and words between mistakes, as in `verispec.run.record`, which may not be imported."""
+MOST_AGREEING = 24
+"""Mistakes that agree with a call, above which they say nothing about its fault."""
 
 
 def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
@@ -66,21 +71,29 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
     """
     if compared is None or failure.kind not in COMPARED or not _is_of(failure, compared.failure):
         return failure
-    fault = ""
+    named: dict[str, Any] = {}
     try:
         if copy := failure.details.get(COPY):
             said = [_of_copy(compared, int(copy))]
         else:
-            said = [*places(compared)[:2], *sources(compared)[:1]]
-            mistakes = mistakes_of(compared)
+            said = [*places(compared), *sources(compared)[:1], *_others(compared)]
+            agreeing = Agreeing()
+            mistakes = mistakes_of(compared, agreeing)
             words = ALTERNATIVELY.join(mistake.words for mistake in mistakes)
-            said += [f"{AS_IF} {words}"] if mistakes else _when_right(compared)
-            fault = words if any(mistake.is_listed for mistake in mistakes) else ""
+            if mistakes:
+                said.append(f"{AS_IF} {words}")
+            elif some := agreeing.where_wrong(compared):
+                said.append(f"{WRONG_AS_IF} {ALTERNATIVELY.join(some)}")
+            else:
+                said += _when_right(compared)
+            named = {FAULT: words} if any(mistake.is_listed for mistake in mistakes) else {}
+            named[TRAITS] = {text: [round(evidence, 2), round(hit, 2)] for text, _, hit, evidence in traits(compared)}
+            if agreeing.were_tried and len(agreeing.words) + len(agreeing.partly) <= MOST_AGREEING:
+                named |= {AGREEING: agreeing.words, PARTLY: agreeing.partly}
     except DeviceLost:
         raise
     except Exception as error:  # an engine's outputs may be anything, and the failure counts without an explanation
         said = [f"no explanation: {describe_exception(error)}"]
-    named = {FAULT: fault} if fault else {}
     return replace(failure, message=_with_words(failure.message, said), details={**named, **failure.details})
 
 
@@ -108,13 +121,45 @@ def _of_copy(compared: ComparedCall, copy: int) -> str:
     return f"right up to request {first} or a later one, in copies of {requests} requests"
 
 
+def _others(compared: ComparedCall) -> list[str]:
+    """Return the other outputs that are wrong."""
+    tensor = compared.wrong_output
+    wrong = [
+        name for name in compared.outputs if tensor is not None and name != tensor.name and _is_wrong(compared, name)
+    ]
+    return [f"{', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} wrong, too"] if wrong else []
+
+
+def _is_wrong(compared: ComparedCall, name: str) -> bool:
+    compare = compared.compare.get(name, exact)
+    try:
+        return bool(np.any(compare(compared.expected[name], compared.outputs[name], compared.inputs)))
+    except Mismatch:  # a comparison that has its own words for what is wrong
+        return True
+
+
 def _when_right(compared: ComparedCall) -> list[str]:
     """Return the conditions under which the call is right."""
     if compared.again is None or not _is_small(compared):
         return []
     if compared.again(0):
         return ["the same call is right when it is made again: it depends on calls, threads or memory beside it"]
-    return ["the same call is right in one thread"] if compared.again(1) else []
+    if compared.again(1):
+        return ["the same call is right in one thread"]
+    return _when_other(compared)
+
+
+def _when_other(compared: ComparedCall) -> list[str]:
+    """Return that two more calls with the same arguments and the same memory differ, if they do."""
+    if compared.repeated is None:
+        return []
+    try:
+        one, other = compared.repeated(), compared.repeated()
+    except (Mismatch, UnsupportedCall):
+        return []
+    if not any(np.any(exact(one[name], other[name], {})) for name in one):
+        return []
+    return ["two more of the same call differ: it depends on calls, threads or memory beside it"]
 
 
 def _is_small(compared: ComparedCall) -> bool:
@@ -125,18 +170,47 @@ def _is_small(compared: ComparedCall) -> bool:
 # Mistakes
 
 
-def mistakes_of(compared: ComparedCall) -> list[Mistake]:
+@dataclass
+class Agreeing:
+    """Mistakes that agree with a call, many of them by chance: a report compares those of several calls.
+
+    Attributes:
+        words: the mistakes that give all outputs, in words.
+        partly: those that give the wrong elements alone.
+        were_tried: True if they were searched.
+    """
+
+    words: list[str] = field(default_factory=list)
+    partly: list[str] = field(default_factory=list)
+    were_tried: bool = False
+
+    def where_wrong(self, compared: ComparedCall) -> list[str]:
+        """Return the mistakes with misread inputs that give all wrong elements, if few do and these are several."""
+        tensor = compared.wrong_output
+        if tensor is None or not self.partly or compared.outputs[tensor.name].dtype.kind == "b":
+            return []
+        got = compared.outputs[tensor.name]
+        values = np.unique(got[got != compared.expected[tensor.name]])
+        return self.partly if len(values) > 1 and len(self.partly) <= MOST else []
+
+
+def mistakes_of(compared: ComparedCall, agreeing: Agreeing | None = None) -> list[Mistake]:
     """Return the mistakes to name; none if many explain the call, or the call is large.
 
     A listed mistake and one with a misread input may be the same, such as a limit that is ignored. The listed one says
     what it does to the outputs, and is named alone. It may also explain a small call by chance. Calls with other
     numbers tell then; where there can be none, misread inputs are not tried. Mistakes in the rule of the op come last.
     Those that explained another call of it are tried first, and alone: large calls leave time for few.
+
+    Args:
+        compared: the call.
+        agreeing: gets all mistakes that agree with the call.
     """
     op = compared.contract.name
+    agreeing = agreeing or Agreeing()
     if not _is_small(compared):
         return []
-    if known := _told_apart(compared, explaining(compared, _found.get(op, [])), least=FURTHER):
+    if known := _told_apart(compared, explaining(compared, _found.get(op, []), agreeing=agreeing), least=FURTHER):
         return known
     least = int("seed" in compared.inputs)
     earlier = [mistake for mistake in listed(compared) if mistake.words in _named[op]] if _named[op] else []
@@ -148,11 +222,11 @@ def mistakes_of(compared: ComparedCall) -> list[Mistake]:
     end = begin + SECONDS
     found = explaining(compared, listed(compared), end)
     if not found or compared.otherwise:
-        found += explaining(compared, of_inputs(compared), end)
+        found += explaining(compared, of_inputs(compared), end, agreeing=agreeing)
     found = _told_apart(compared, found, end, least=least)
     named = [mistake for mistake in found if mistake.is_listed]
     _named[op] |= {mistake.words for mistake in named} if len(named) == 1 else set()
-    named = named or found or in_rule(compared)
+    named = named or found or in_rule(compared, agreeing)
     if not named:
         _fruitless[op] += 1
         _in_vain[op] += time.process_time() - begin
@@ -171,21 +245,23 @@ _found: dict[str, list[Mistake]] = {}
 """Mistakes in the rule of an op that explained a call of this process."""
 
 
-def in_rule(compared: ComparedCall) -> list[Mistake]:
+def in_rule(compared: ComparedCall, agreeing: Agreeing | None = None) -> list[Mistake]:
     """Return the mistakes in the rule of an op that explain a call and further ones; one of those of a single line.
 
     There are many of them: without further calls, more than one element has to be wrong. A call that wrote nothing says
     so, and any statement could have been left out.
     """
     op = compared.contract.name
-    if _searched[op] > SEARCHING or (compared.otherwise is None and compared.failure.wrong < 2):
+    if _searched[op] > SEARCHING:
         return []
     before = compared.inputs
     if all(name in before and np.array_equal(before[name], got) for name, got in compared.outputs.items()):
         return []
     begin = time.process_time()
-    found = explaining(compared, of_rule(op), begin + SECONDS)
+    found = explaining(compared, of_rule(op), begin + SECONDS, agreeing=agreeing)
     _searched[op] += time.process_time() - begin
+    if compared.otherwise is None and compared.failure.wrong < 2:
+        return []
     found = _told_apart(compared, found, least=FURTHER)
     if len({mistake.words.rpartition(" in line ")[2] for mistake in found}) == 1:
         found = found[:1]
@@ -226,23 +302,46 @@ def wrong_requests(compared: ComparedCall) -> Array | None:
 
 
 @np.errstate(all="ignore")
-def explaining(compared: ComparedCall, mistakes: Iterable[Mistake], end: float = np.inf) -> list[Mistake]:
-    """Return those of `mistakes` that give all outputs of a call; none is tried after the processor time `end`."""
+def explaining(
+    compared: ComparedCall, mistakes: Iterable[Mistake], end: float = np.inf, *, agreeing: Agreeing | None = None
+) -> list[Mistake]:
+    """Return those of `mistakes` that give all outputs of a call; none is tried after the processor time `end`.
+
+    Args:
+        compared: the call.
+        mistakes: mistakes to try.
+        end: processor time.
+        agreeing: gets those that agree with the call.
+    """
     found = []
     for mistake in mistakes:
         if time.process_time() > end:
             break
-        if _gives(mistake, compared):
+        outputs = _outputs_with(mistake, compared)
+        if outputs is None:
+            continue
+        if compared.is_given_by(outputs):
             found.append(mistake)
+        elif agreeing is not None and _is_partly(mistake, compared, outputs):
+            agreeing.partly.append(mistake.words)
+    if agreeing is not None:
+        agreeing.were_tried = True
+        agreeing.words += [mistake.words for mistake in found if mistake.words not in agreeing.words]
     return found
 
 
-def _gives(mistake: Mistake, compared: ComparedCall) -> bool:
-    try:
-        outputs = mistake.rule(compared.contract.name, compared.inputs)
-        return outputs is not None and compared.is_given_by(outputs)
-    except Exception:  # what a mistake leads to need not make sense
+def _is_partly(mistake: Mistake, compared: ComparedCall, outputs: Outputs) -> bool:
+    """Return True if a misread input gives the wrong elements alone. Any omission gives unwritten elements."""
+    if mistake.is_listed or compared.failure.kind is Kind.UNWRITTEN:
         return False
+    return compared.is_given_where_wrong(outputs)
+
+
+def _outputs_with(mistake: Mistake, compared: ComparedCall) -> Outputs | None:
+    try:
+        return mistake.rule(compared.contract.name, compared.inputs)
+    except Exception:  # what a mistake leads to need not make sense
+        return None
 
 
 def _told_apart(compared: ComparedCall, mistakes: list[Mistake], end: float = np.inf, *, least: int) -> list[Mistake]:

@@ -113,6 +113,10 @@ def _of_rows(tensor: Tensor, value: Array, of: RowsByRequest) -> Misread:
         yield from read("one row behind", row + 1)
         yield from read("with each request at row 0", place)
         yield from read("at the number of the request", request)
+        if value.ndim == 1 and value.dtype.kind == "i" and 0 < len(row) <= len(value):
+            counted = value.copy()
+            counted[: len(row)] = value[start] + place
+            yield f"{name} counted up from the request's first row", {name: counted}
     elif axis == "B":
         row = np.arange(len(value))
         yield from read("at the request before", row - 1)
@@ -186,12 +190,20 @@ def _of_values(tensor: Tensor, value: Array) -> Misread:
             yield f"{name} were numbers of 32 bits in memory", {name: words.astype(value.dtype)}
         for bits in (16, 8):
             yield f"{name} had its low {bits} bits alone", {name: value & (2**bits - 1)}
+        for bits in (32, 16) if value.dtype.itemsize > 4 else (16,):
+            low = value & (2**bits - 1)
+            none = np.where(low == 2**bits - 1, -1, value).astype(value.dtype)
+            yield f"{name} were compared with -1 in their low {bits} bits", {name: none}
         for token in (0, 1):
             yield f"-1 in {name} were {token}", {name: np.where(value == -1, token, value).astype(value.dtype)}
 
 
 def _of_columns(tensor: Tensor, value: Array) -> Misread:
     """Yield the mistakes in a row over the vocabulary."""
+    if value.ndim == 2 and value.dtype.kind == "i" and value.shape[1]:
+        none = np.cumsum(value == -1, axis=1) > 0
+        cut = np.where(none, -1, value).astype(value.dtype)
+        yield f"rows of {tensor.name} ended at their first -1", {tensor.name: cut}
     if value.ndim != 2 or str(tensor.shape[-1]) != "V" or value.dtype.kind != "f":
         return
     name, width = tensor.name, value.shape[1]
@@ -214,8 +226,8 @@ def _of_scalar(param: Scalar, value: Any) -> Misread:
     if isinstance(value, bool):
         yield f"{param.name} were {not value}", {param.name: not value}
     elif isinstance(value, int) and not param.upper_bound:
-        for other in (value - 1, value + 1):
-            yield f"{param.name} were {other}", {param.name: other}
+        yield f"{param.name} were one less", {param.name: value - 1}
+        yield f"{param.name} were one more", {param.name: value + 1}
 
 
 def _of_pairs(contract: Contract, inputs: Inputs) -> Misread:

@@ -17,7 +17,7 @@ from verispec.engines.protocol.results import require_sequence
 from verispec.judge._call import OpCall, OpCaller
 from verispec.judge._compare import Array, Compare, exact, oracle_outputs
 from verispec.judge._compared import ComparedCall
-from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine
+from verispec.judge._failure import EXPLANATION, Failure, Kind, Mismatch, call_engine, described
 from verispec.judge._memory import PAST, STRIDED, read_only, to_numpy, wide
 from verispec.judge._output import compare_outputs, require_independence, require_written, under_poison
 from verispec.reference import oracle
@@ -90,7 +90,10 @@ class OpUnderTest(OpCaller):
         order = (1, 0) if any(layout in STRIDED for layout in call.layouts.values()) else (0, 1)
         calls: list[tuple[dict[str, Any], dict[str, Array]]] = []
         for pattern in order:
-            inputs, outputs = self.call(call.values, **given, pattern=pattern)  # type: ignore[arg-type]
+            try:
+                inputs, outputs = self.call(call.values, **given, pattern=pattern)  # type: ignore[arg-type]
+            except Mismatch as outside:
+                raise self._with_values(outside, call) from outside
             calls.append((inputs, outputs))
             self.last = (inputs, outputs)
             self.under_guards_alone = len(calls) == 2
@@ -111,9 +114,29 @@ class OpUnderTest(OpCaller):
             again, otherwise = partial(self.is_right, call), partial(self.otherwise, call)
             self.compared = ComparedCall(
                 self.contract, wrong.failure, inputs, outputs, self.expected, call.compare,
-                again, otherwise if self._varied(call) else None,
+                again, otherwise if self._varied(call) else None, repeated=lambda: self._outputs_of(call),
             )  # fmt: skip
             raise
+
+    def _with_values(self, wrong: Mismatch, call: OpCall) -> Mismatch:
+        """Return the failure of the last call, with its first wrong value too if it wrote outside of its tensors."""
+        inputs, outputs = self.last
+        if wrong.failure.kind is not Kind.OUTSIDE:
+            return wrong
+        expected = oracle_outputs(self.contract.name, inputs)
+        try:
+            compare_outputs(expected, outputs, inputs, call.compare)
+        except Mismatch as found:
+            value = found.failure
+            if not value.examples:
+                return wrong
+            message = f"{wrong.failure.message}; {value.output}{described(value.examples[0])}"
+            failure = replace(wrong.failure, message=message)
+            self.compared = ComparedCall(
+                self.contract, failure, inputs, outputs, expected, call.compare, output=value.output
+            )
+            return Mismatch(failure)
+        return wrong
 
     def _compare_one(self, call: OpCall, inputs: dict[str, Any], outputs: dict[str, Array], which: str) -> None:
         """Compare all outputs of one of several calls; a failure says `which` it is, and is kept as `failing`."""
@@ -198,6 +221,11 @@ class OpUnderTest(OpCaller):
         finally:
             torch.set_num_threads(before)
         return True
+
+    def _outputs_of(self, call: OpCall) -> dict[str, Array]:
+        """Make `call` once more, and return its outputs; nothing of this object changes."""
+        caller = OpCaller(self.contract, self.function, self.device)
+        return caller.call(call.values, dtypes=call.dtypes, layouts=call.layouts, shapes=call.shapes)[1]
 
     def otherwise(self, call: OpCall, offset: int) -> tuple[dict[str, Any], dict[str, Array]]:
         """Make `call` with other numbers, and return what `call` does; nothing of this object changes.

@@ -53,6 +53,12 @@ def first_axis(tensor: Tensor) -> str:
     return str(tensor.shape[0]).removeprefix(">=") if tensor.shape else ""
 
 
+def requests_of(contract: Contract, inputs: Mapping[str, Any]) -> int:
+    """Return the number of requests of a call; 0 for an op without requests."""
+    shapes = {t.name: np.shape(inputs[t.name]) for t in contract.tensors if isinstance(inputs.get(t.name), np.ndarray)}
+    return len(request_rows(contract, inputs).counts) or axis_sizes(contract, shapes, inputs).get("B", 0)
+
+
 def slots_of(contract: Contract, inputs: Mapping[str, Any], tensor: Tensor) -> RowsByRequest | None:
     """Return the elements of each request in the first axis of a tensor; None if the axis is not made of them.
 

@@ -11,8 +11,8 @@ import ast
 import functools
 import importlib
 import inspect
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -23,12 +23,18 @@ from verispec.judge._mistake import Inputs, Mistake, Outputs
 from verispec.reference import contracts, oracle
 
 FOLDER = f"{oracle.__name__}."
+SHOWN = 70
+"""Characters of an expression that is shown around a changed name or number."""
 FUTURE = annotations.compiler_flag
 """Annotations stay text."""
 BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
 OPPOSITE: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
+NO_INDEX = {"np", "min", "max", "int", "str", "Array"}
+"""Names in indices that are none themselves."""
+TENSOR = "_ptr"
+"""End of the names of tensors, where an op has such; they exchange no names with numbers."""
 BOUNDS = ("min", "max", "minimum", "maximum", "clip")
 """Functions that are left out, so that a bound is lost."""
 COUNTED = ("range", "arange", "zeros", "full", "repeat")
@@ -66,6 +72,14 @@ class Change:
         try:
             tree = ast.fix_missing_locations(ast.Module([self.function], []))
             return compile(tree, self.module, "exec", FUTURE)
+        finally:
+            self._put(before)
+
+    def shown(self, around: ast.AST) -> str:
+        """Return the source of the code around the node, with the change."""
+        before = self._put(self.node)
+        try:
+            return ast.unparse(around)
         finally:
             self._put(before)
 
@@ -170,14 +184,30 @@ def _of_function(module: str, function: ast.FunctionDef) -> Iterator[Change]:
     nodes = list(ast.walk(function))
     slices = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
     loops = [node.target for node in nodes if isinstance(node, (ast.For, ast.comprehension))]
-    indices = sorted({n.id for index in [*slices, *loops] for n in ast.walk(index) if isinstance(n, ast.Name)} - {"np"})
+    inside = [n for index in [*slices, *loops] for n in ast.walk(index)]
+    indices = sorted({n.id for n in inside if isinstance(n, ast.Name)} - NO_INDEX)
     arguments = [argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)]
     where = f"of the oracle's {Path(_module(module).__file__ or module).name}"
     counted = {id(n) for call in nodes if _is_counted(call) for n in ast.walk(call)}
+    parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+    sizes = [name for name in arguments if not name.endswith(TENSOR) and name.islower()]
     for parent, field, at, node, is_index in _places(function):
         names = [] if id(node) in counted else indices if is_index else arguments
-        for put, words in _instead(node, names, is_index):
-            yield Change(module, function, parent, field, at, put, f"{words} in line {node.lineno} {where}")
+        for put, words in _instead(node, names, sizes, is_index):
+            change = Change(module, function, parent, field, at, put, f"{words} in line {node.lineno} {where}")
+            if isinstance(node, (ast.Constant, ast.Name)) and (around := _around(node, parents)):
+                before, after = ast.unparse(around), change.shown(around)
+                change = replace(change, words=f"`{before}` were `{after}` in line {node.lineno} {where}")
+            yield change
+
+
+def _around(node: ast.AST, parents: Mapping[int, ast.AST]) -> ast.AST | None:
+    """Return the code around a name or a number that shows its use; None if that is long."""
+    around = parents.get(id(node))
+    while isinstance(around, (ast.UnaryOp, ast.Tuple, ast.Slice, ast.Attribute)):
+        around = parents.get(id(around))
+    is_shown = isinstance(around, (ast.expr, ast.Assign, ast.AugAssign)) and len(ast.unparse(around)) <= SHOWN
+    return around if is_shown else None
 
 
 def _is_counted(node: ast.AST) -> bool:
@@ -202,12 +232,13 @@ def _places(function: ast.FunctionDef) -> Iterator[tuple[ast.AST, str, int | Non
                         yield parent, field, at, node, inside
 
 
-def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
+def _instead(node: Any, names: list[str], sizes: list[str], is_index: bool) -> Iterator[tuple[ast.AST, str]]:
     """Yield the nodes that may take the place of one, each with the change in words.
 
     Args:
         node: an expression or a statement.
         names: names that may be exchanged with each other: those of indices, or those of arguments.
+        sizes: names of arguments that are numbers, which may take the place of a sum in an index.
         is_index: True in an index.
     """
     own = f"`{ast.unparse(node)}`"
@@ -228,6 +259,11 @@ def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.
             yield put(left)
             if isinstance(operator, (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr)):
                 yield put(right)
+            if is_index and not isinstance(right, ast.Constant):
+                yield from (put(ast.Name(name, ast.Load())) for name in sizes)
+            if isinstance(operator, (ast.Mod, ast.FloorDiv)) and isinstance(left, ast.Name):
+                for step in (ast.Sub(), ast.Add()):
+                    yield put(ast.BinOp(ast.BinOp(left, step, ast.Constant(1)), operator, right))
         case ast.UnaryOp(op=ast.Not() | ast.Invert(), operand=operand):
             yield put(operand)
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[first, *others]) if name in BOUNDS:
@@ -243,7 +279,7 @@ def _instead(node: Any, names: list[str], is_index: bool) -> Iterator[tuple[ast.
             yield put(ast.Constant(value - 1))
         case ast.Name(id=name, ctx=ast.Load()) if name in names:
             for exchanged in names:
-                if exchanged != name:
+                if exchanged != name and exchanged.endswith(TENSOR) == name.endswith(TENSOR):
                     yield put(ast.Name(exchanged, ast.Load()))
             if is_index:
                 for step in (ast.Add(), ast.Sub()):

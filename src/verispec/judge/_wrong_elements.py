@@ -1,7 +1,8 @@
-"""Traits of the wrong elements of a failing call: where they lie, and where their values come from."""
+"""Places of the wrong elements of a failing call, in words."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,17 +10,23 @@ import numpy as np
 
 from verispec.judge._compare import Array, exact
 from verispec.judge._compared import ComparedCall
-from verispec.judge._failure import Kind, Mismatch
-from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows, slots_of
+from verispec.judge._failure import Mismatch
+from verispec.judge._request_kinds import element_kinds, place_kinds, request_kinds
+from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows, requests_of, slots_of
 from verispec.reference.contracts import Contract
 
 CHANCE = 0.2
 """Chance above which it says nothing that all wrong elements lie in one kind of rows."""
+RARE = 3.0
+"""Evidence, in powers of ten, above which a kind is named by the values of its inputs: there are many such kinds."""
 OTHERS = 3
 """Elements of other kinds beside which a single wrong one shows its kind."""
 
 Shares = Iterator[tuple[float, str]]
 """Descriptions of wrong elements, each with the share of all elements that it holds for."""
+Trait = tuple[str, float, float, float]
+"""A kind in which all wrong elements lie, in words; its share of all elements; the share of it that is wrong; and the
+evidence, in powers of ten, that this is no chance."""
 
 
 def places(compared: ComparedCall) -> list[str]:
@@ -47,33 +54,69 @@ def places(compared: ComparedCall) -> list[str]:
         found = list(_of_rows(compared.contract, inputs, rows, hit, written))
     elif (slots := slots_of(compared.contract, inputs, tensor)) and len(hit) >= slots.counts.sum():
         found = list(_of_slots(slots, hit, written))
-    found += list(_of_masks(compared.expected, wrong, must_change | wrong.astype(bool)))
-    return [text for _, text in sorted(found, key=lambda pair: pair[0])]
+    alike = {t.name for t in compared.contract.outputs if t.shape == tensor.shape}
+    masks = {of: mask for of, mask in compared.expected.items() if of in alike}
+    found += list(_of_masks(masks, wrong, must_change | wrong.astype(bool)))
+    told = [text for _, text in sorted(found, key=lambda pair: pair[0])][:2]
+    rare = [(share, text) for text, share, _, evidence in traits(compared) if evidence > RARE]
+    least = min((share for share, _ in found), default=1.0)
+    return [*told, *(text for share, text in sorted(rare, key=lambda pair: pair[0])[:1] if share < least)]
 
 
-def sources(compared: ComparedCall) -> list[str]:
-    """Return inputs, or other places of the output, that have the wrong values."""
+def traits(compared: ComparedCall) -> list[Trait]:
+    """Return the kinds of requests, rows and slots in which all wrong elements lie, however likely by chance."""
     inputs, tensor = compared.inputs, compared.wrong_output
-    rows = request_rows(compared.contract, inputs)
-    if tensor is None or compared.failure.kind == Kind.UNWRITTEN:
+    if tensor is None or compared.outputs[tensor.name].ndim == 0:
         return []
     got, expected = compared.outputs[tensor.name], compared.expected[tensor.name]
-    if narrowed := list(_narrowed(got, expected)):
-        return narrowed
-    if not rows.axis:
+    try:
+        wrong = np.asarray(compared.compare.get(tensor.name, exact)(expected, got, inputs), dtype=bool)
+    except Mismatch:  # a comparison that has its own words for what is wrong
         return []
-    if first_axis(tensor) == rows.axis and got.ndim == 1 and len(got) >= rows.counts.sum() > 0:
-        return list(_moved(rows, got, expected))
-    if first_axis(tensor) == "B" and str(tensor.shape[-1]) == "K+1" and len(rows.counts) == len(got):
-        return list(_copied(compared.contract, inputs, rows, got, expected))
-    return []
+    must_change = exact(inputs[tensor.name], expected, inputs)
+    hit, written = _any_of_row(wrong), _any_of_row(must_change | wrong)
+    contract, requests = compared.contract, requests_of(compared.contract, inputs)
+    rows, axis = request_rows(contract, inputs), first_axis(tensor)
+    found: list[Trait] = []
+
+    def add(kinds: Iterator[tuple[str, Array]], hit: Array, written: Array) -> None:
+        for text, kind in kinds:
+            if np.all(kind[hit]):
+                size, number, count = (int(np.count_nonzero(m)) for m in (kind & written, written, hit))
+                evidence = _choices(number, count) - _choices(size, count)
+                found.append((f"wrong only {text}", size / number, count / max(size, 1), evidence))
+
+    def add_requests(owner: Array, hit: Array, written: Array) -> None:
+        of, used = np.zeros(requests, bool), np.zeros(requests, bool)
+        of[owner[hit]], used[owner[written]] = True, True
+        add(request_kinds(contract, inputs, requests), of, used)
+
+    if axis == "B":
+        if np.any(hit[requests:]):
+            add(iter([("behind the last request", np.arange(len(hit)) >= requests)]), hit, written)
+            return found
+        add_requests(np.arange(requests), hit[:requests], written[:requests])
+        add(element_kinds(contract, inputs, expected, axis, requests), hit[:requests], written[:requests])
+        return found
+    is_row = bool(axis) and axis == rows.axis
+    units = rows if is_row else slots_of(contract, inputs, tensor)
+    if units is None or len(units.counts) != requests or len(hit) < (total := int(units.counts.sum())):
+        return found
+    hit, written, owner = hit[:total], written[:total], units.requests
+    if np.any(hit):
+        add_requests(owner, hit, written)
+        add(place_kinds(contract, inputs, units, "row" if is_row else "slot"), hit, written)
+        add(element_kinds(contract, inputs, expected, axis, total), hit, written)
+    return found
+
+
+def _choices(number: int, count: int) -> float:
+    """Return the logarithm to base 10 of the number of ways to choose `count` of `number`."""
+    return (math.lgamma(number + 1) - math.lgamma(count + 1) - math.lgamma(number - count + 1)) / math.log(10)
 
 
 def _any_of_row(elements: Array) -> Array:
     return np.asarray(elements.reshape(len(elements), -1).any(axis=1))
-
-
-# Places
 
 
 def _of_requests(contract: Contract, inputs: Mapping[str, Any], counts: Array, wrong: Array, written: Array) -> Shares:
@@ -182,46 +225,3 @@ def _of_slots(slots: RowsByRequest, wrong: Array, written: Array) -> Shares:
     hit, used = (np.zeros(len(slots.counts), bool) for _ in range(2))
     hit[slots.requests[wrong]], used[slots.requests[written]] = True, True
     yield from _from_on("request {} on", np.flatnonzero(used), hit[used])
-
-
-# Sources
-
-
-def _narrowed(got: Array, expected: Array) -> Iterator[str]:
-    """Yield the number of bits in which all wrong integers are right."""
-    if got.dtype.kind != "i" or got.dtype.itemsize < 4:
-        return
-    away = (got.astype(np.int64) - expected.astype(np.int64))[got != expected]
-    bits = next((n for n in (32, 16) if len(away) and not np.any(away % 2**n)), 0)
-    if bits:
-        yield f"the wrong values are right in their low {bits} bits"
-
-
-def _moved(rows: RowsByRequest, got: Array, expected: Array) -> Iterator[str]:
-    """Yield the order in which the engine wrote the values of each request: another than their own."""
-    total = int(rows.counts.sum())
-    row, first = np.arange(total), np.repeat(rows.starts, rows.counts)
-    last = first + np.repeat(rows.counts, rows.counts) - 1
-    for text, order in (("in reverse order", first + last - row), ("one row behind", np.maximum(row - 1, first))):
-        if np.any(got[:total] != expected[:total]) and np.array_equal(got[:total], expected[order]):
-            yield f"the values of each request are {text}"
-
-
-def _copied(
-    contract: Contract, inputs: Mapping[str, Any], rows: RowsByRequest, got: Array, expected: Array
-) -> Iterator[str]:
-    """Yield the inputs whose values, at the place or of the request, are all wrong ones."""
-    request, place = np.nonzero(got != expected)
-    if not len(request):
-        return
-    values, are_drafts = got[request, place], np.all(place < rows.counts[request])
-    for other in contract.tensors:
-        given = inputs.get(other.name)
-        if not isinstance(given, np.ndarray) or given.dtype.kind != "i" or other.written or other.cumulative:
-            continue
-        flat = given.reshape(len(given), -1)[:, 0] if given.size else given
-        if first_axis(other) == rows.axis and are_drafts and len(flat) >= rows.counts.sum():
-            if np.array_equal(flat[rows.starts[request] + place], values):
-                yield f"the wrong values are those of {other.name} at their place"
-        elif first_axis(other) == "B" and len(flat) == len(rows.counts) and np.array_equal(flat[request], values):
-            yield f"the wrong values are those of {other.name} of their request"

@@ -12,7 +12,7 @@ from verispec.report.causes import rule_of
 from verispec.report.certificate import message_of
 from verispec.report.text import circumstances, places_line, title
 from verispec.run.captured_call import PARTS
-from verispec.run.record import AS_IF, FAULT, Record
+from verispec.run.record import AS_IF, FAULT, SILENT, Record
 from verispec.terminal import COLUMNS, printable, wrapped
 
 SHOWN = 16
@@ -79,6 +79,8 @@ def _failure(record: Record, width: int) -> Iterator[str]:
         for example in record.failure.get("examples", ()):
             yield f"  {example['index']}  expected {example['expected']}, got {example['got']}"
         for name, value in record.failure.get("details", {}).items():
+            if name in SILENT:
+                continue
             yield AS_IF.strip() if name == FAULT and f"{AS_IF}{value}" in record.message else name
             yield from (f"  {line}" for line in detail_lines(value))
         reached = (

@@ -38,6 +38,7 @@ from verispec.report.separation import common, separation
 from verispec.report.severity import severity_of
 from verispec.report.shared import STRIDES, shared
 from verispec.report.stopped import stopped_at
+from verispec.report.traits import shared_mistake, told_together
 from verispec.run.logs import LAST_CALL
 from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, LOCATED, NOT_WRITTEN, OF_RULE, SAVED, Record
 
@@ -66,7 +67,7 @@ def fold(records: Sequence[Record]) -> tuple[Cause, ...]:
     """Group all failing records by cause, in the order of a report."""
     records = list(_without_rare_changes(records))
     failing = [r for r in records if r.failed and not r.explained_by]
-    whole = _wrong_throughout(records) | _wrong_alike(records)
+    whole = _wrong_throughout(records) | _wrong_alike(records) | _of_one_mistake(failing)
     wrong = {(r.case.subject, r.case.clause) for r in failing if r.kind in BY_CLAUSE}
     named = {(r.case.subject, named_fault(r)) for r in failing}
     faults = {r.id: _settled(r, named) or _fault_of_clause(r, named) for r in failing}
@@ -217,6 +218,15 @@ def _wrong_throughout(records: Sequence[Record]) -> set[str]:
     judged = Counter(r.case.subject for r in records if r.seen == "pass" or r.failed)
     wrong = Counter(r.case.subject for r in records if r.failed and r.kind in BY_CLAUSE)
     return {subject for subject, count in wrong.items() if 2 * count > judged[subject]}
+
+
+def _of_one_mistake(failing: Sequence[Record]) -> set[str]:
+    """Return the ops of whose wrong outputs one mistake gives nearly all."""
+    wrong: dict[str, list[Record]] = defaultdict(list)
+    for record in failing:
+        if record.kind in EXPLAINED:
+            wrong[record.case.subject].append(record)
+    return {op for op, of_op in wrong.items() if shared_mistake(of_op)}
 
 
 def _wrong_alike(records: Sequence[Record]) -> set[str]:
@@ -371,7 +381,7 @@ def _cause(group: Sequence[Record], records: Sequence[Record]) -> Cause:
         clauses=clauses,
         kind=kind,
         subjects=tuple(sorted(subjects)),
-        message=headline.message,
+        message=told_together(headline, group, [r for r in records if r.case.subject in subjects and r.failed]),
         where=_where(group, judged) or _where_of_clause(clause, group, judged),
         reach=headline.reach or next((r.reach for r in reached), ""),
         case=headline.id,

@@ -9,6 +9,7 @@ from verispec.errors import without_remark
 from verispec.reference.contracts import clause_of
 from verispec.report.cause import EVERY_OP
 from verispec.report.severity import keeps_text
+from verispec.report.traits import shared_places
 from verispec.run.record import ALTERNATIVELY, AS_IF, FAULT, Record
 
 BY_CLAUSE = ("value", "relation broken")
@@ -63,7 +64,7 @@ def _deciding(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
 
 def _governing(clauses: Iterable[str], group: Sequence[Record]) -> list[str]:
     """Return those of `clauses` that govern places which at least half of a group name as the only wrong ones."""
-    remarks = [without_remark(record.message)[1].partition(AS_IF)[0] for record in group]
+    remarks = [f"{without_remark(r.message)[1].partition(AS_IF)[0]}; {shared_places(group)}" for r in group]
     return [
         name
         for name in clauses

@@ -31,7 +31,7 @@ from verispec.report.text import (
     title,
 )
 from verispec.report.verdict import RunSummary, sources, summarise
-from verispec.run.record import SAVED, Record
+from verispec.run.record import SAVED, SILENT, Record
 
 MEANING = {
     exits.GOOD: "no unexpected result",
@@ -175,7 +175,7 @@ def _cause(cause: Cause, level: str, run: RunSummary) -> dict[str, Any]:
     details = {
         name: "\n".join(detail_lines(value))
         for name, value in headline.failure.get("details", {}).items()
-        if name != SAVED and str(value) not in cause.message  # else it is read twice
+        if name not in (SAVED, *SILENT) and str(value) not in cause.message  # else it is read twice
     }
     return {
         "level": level,
