@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from failing_records import failing, passing
 
 from verispec.report.causes import fold
-from verispec.report.traits import shared_mistake, shared_places
+from verispec.report.traits import shared_mistake, shared_places, told_together
 from verispec.run.record import AGREEING, PARTLY, TRAITS, Record
 
 ENT = "sampler/eagle_prepare_next_token_padded"
@@ -29,7 +30,7 @@ def with_mistakes(*agreeing: list[str]) -> list[Record]:
 
 
 def test_small_calls_tell_together_where_all_wrong_elements_lie() -> None:
-    records = with_traits({ONE: [1, 1], LAST: [0.5, 1]}, {ONE: [1, 1]}, {ONE: [1.2, 1], LAST: [0.5, 1]})
+    records = with_traits({ONE: [2, 1], LAST: [0.5, 1]}, {ONE: [2, 1]}, {ONE: [1.2, 1], LAST: [0.5, 1]})
     assert shared_places(records) == f"{ONE} in all 3 calls that tell"
 
 
@@ -46,8 +47,18 @@ def test_places_that_may_be_chance_are_not_told(traits: tuple[dict[str, list[flo
     assert shared_places(with_traits(*traits)) == ""
 
 
+def test_places_are_not_told_beside_a_mistake_that_gives_all_outputs() -> None:
+    """They may be those of the calls alone, and a reader needs no second trait."""
+    records = with_traits(*({ONE: [2, 1]},) * 3)
+    places = f"{ONE} in all 3 calls that tell"
+    assert told_together(records[0], records, records).endswith(f"({places})")
+    message = f"{records[0].message} (all outputs are as if k were 0)"
+    explained = replace(records[0], failure={**records[0].failure, "message": message})
+    assert told_together(explained, records, records) == message
+
+
 def test_of_several_kinds_the_one_of_which_the_most_is_wrong_is_told() -> None:
-    records = with_traits(*({LAST: [9.0, 0.2], ONE: [1.5, 1]},) * 3)
+    records = with_traits(*({LAST: [9.0, 0.2], ONE: [1.8, 1]},) * 3)
     assert shared_places(records).startswith(ONE)
 
 

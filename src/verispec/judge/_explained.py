@@ -52,6 +52,8 @@ AS_IF, WRONG_AS_IF = "all outputs are as if", "the wrong values are as if"
 FAULT, ALTERNATIVELY, TRAITS = "fault", ", or ", "traits"
 AGREEING, PARTLY = "agreeing", "agreeing where wrong"
 """Keys of a failure's details, and words between mistakes, as in `verispec.run.record`, which may not be imported."""
+SEVERAL = 3
+"""Different wrong values that a misread input hardly gives by chance."""
 MOST_AGREEING = 24
 """Mistakes that agree with a call, above which they say nothing about its fault."""
 
@@ -185,13 +187,13 @@ class Agreeing:
     were_tried: bool = False
 
     def where_wrong(self, compared: ComparedCall) -> list[str]:
-        """Return the mistakes with misread inputs that give all wrong elements, if few do and these are several."""
+        """Return the misread input that gives all wrong elements, if one alone does and their values differ."""
         tensor = compared.wrong_output
         if tensor is None or not self.partly or compared.outputs[tensor.name].dtype.kind == "b":
             return []
         got = compared.outputs[tensor.name]
         values = np.unique(got[got != compared.expected[tensor.name]])
-        return self.partly if len(values) > 1 and len(self.partly) <= MOST else []
+        return self.partly if len(values) >= SEVERAL and len(self.partly) == 1 else []
 
 
 def mistakes_of(compared: ComparedCall, agreeing: Agreeing | None = None) -> list[Mistake]:

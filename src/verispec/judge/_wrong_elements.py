@@ -17,8 +17,8 @@ from verispec.reference.contracts import Contract
 
 CHANCE = 0.2
 """Chance above which it says nothing that all wrong elements lie in one kind of rows."""
-RARE = 3.0
-"""Evidence, in powers of ten, above which a kind is named by the values of its inputs: there are many such kinds."""
+RARE = 5.0
+"""Evidence, in powers of ten, above which a kind is named by the values of its inputs: there are about 300 of them."""
 OTHERS = 3
 """Elements of other kinds beside which a single wrong one shows its kind."""
 

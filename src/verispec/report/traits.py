@@ -8,11 +8,15 @@ from collections.abc import Sequence
 from verispec.errors import without_remark
 from verispec.run.record import AGREEING, ALTERNATIVELY, AS_IF, PARTLY, TRAITS, Record
 
+EXPLAINED = f"all outputs are {AS_IF}"
+"""Words before mistakes that give all outputs of a call."""
 FEWEST = 3
 """Cases below which a trait that they share may be chance."""
-EVIDENCE = 3.0
-"""Least evidence, in powers of ten, that all wrong elements do not lie in one kind of rows by chance."""
-MOST = 3
+EVIDENCE = 5.0
+"""Least evidence, in powers of ten, that all wrong elements do not lie in one kind of rows by chance.
+
+A call has about 300 kinds, so that one in 300 causes names a kind by chance at most."""
+MOST = 2
 """Mistakes that explain a cause equally well, above which the report names none."""
 
 
@@ -35,8 +39,9 @@ def told_together(headline: Record, group: Sequence[Record], failing: Sequence[R
     elif mistake:  # that of one call is not the fault of all
         said = [text for text in said if AS_IF not in text]
     said = [text for text in said if AS_IF not in text or _is_usual(text.partition(AS_IF)[2], group)]
-    at = next((i for i, text in enumerate(said) if AS_IF in text), len(said))  # places come before mistakes
-    said = list(filter(None, [*said[:at], places, *said[at:], mistake]))
+    if not any(text.startswith(EXPLAINED) for text in said):  # else all is said
+        said += [places]
+    said = [text for text in [*said, mistake] if text]
     return f"{begin} ({'; '.join(said)})" if said else message
 
 
