@@ -96,8 +96,9 @@ CPU_MODELS = tuple(
 )
 """Files of models that a runner on the CPU calls; checkpoints have self-tests, and graphs need a GPU."""
 MODEL_CPP = ("decoder_layer.cpp", "layers.h", "paged_attention.cpp", "rms_norm.cpp")
-"""C++ kernels of models, which no op runs. Not ``linear.cpp``: with a switch for each fault it compiles for half an hour,
-since each number of rows has a body of its own."""
+"""C++ kernels of models, which no op runs.
+
+Not ``linear.cpp``, which compiles for half an hour with a switch for each fault: each number of rows has a body."""
 GPU_RUNNERS = ("gpu.py", "step_graphs.py", "step_shapes.py")
 UNREACHED_RUNNERS = ("__init__.py", *GPU_RUNNERS, "rank.py")
 """Files of runners that need a GPU, and the one that the processes of ranks import anew, without a mutant."""

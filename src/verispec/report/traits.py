@@ -39,7 +39,7 @@ def told_together(headline: Record, group: Sequence[Record], failing: Sequence[R
     elif mistake:  # that of one call is not the fault of all
         said = [text for text in said if AS_IF not in text]
     said = [text for text in said if AS_IF not in text or _is_usual(text.partition(AS_IF)[2], group)]
-    if not any(text.startswith(EXPLAINED) for text in said):  # else all is said
+    if not any(text.startswith(EXPLAINED) for text in said):  # these need no places
         said += [places]
     said = [text for text in [*said, mistake] if text]
     return f"{begin} ({'; '.join(said)})" if said else message
