@@ -78,16 +78,16 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
         if copy := failure.details.get(COPY):
             said = [_of_copy(compared, int(copy))]
         else:
-            said = [*places(compared), *sources(compared)[:1], *_others(compared)]
+            said = [*places(compared), *sources(compared)[:1]]
             agreeing = Agreeing()
             mistakes = mistakes_of(compared, agreeing)
             words = ALTERNATIVELY.join(mistake.words for mistake in mistakes)
             if mistakes:
                 said.append(f"{AS_IF} {words}")
-            elif some := agreeing.where_wrong(compared):
-                said.append(f"{WRONG_AS_IF} {ALTERNATIVELY.join(some)}")
             else:
-                said += _when_right(compared)
+                some = agreeing.where_wrong(compared)
+                wrong_as_if = [f"{WRONG_AS_IF} {misread}" for misread in some] or _when_right(compared)
+                said += [*_others(compared), *wrong_as_if]
             named = {FAULT: words} if any(mistake.is_listed for mistake in mistakes) else {}
             named[TRAITS] = {text: [round(evidence, 2), round(hit, 2)] for text, _, hit, evidence in traits(compared)}
             if agreeing.were_tried and len(agreeing.words) + len(agreeing.partly) <= MOST_AGREEING:
