@@ -86,7 +86,7 @@ def explained(failure: Failure, compared: ComparedCall | None) -> Failure:
                 said.append(f"{AS_IF} {words}")
             else:
                 some = agreeing.where_wrong(compared)
-                wrong_as_if = [f"{WRONG_AS_IF} {misread}" for misread in some] or _when_right(compared)
+                wrong_as_if = [f"{WRONG_AS_IF} {one}" for one in some] or _when_right(compared)
                 said += [*_others(compared), *wrong_as_if]
             named = {FAULT: words} if any(mistake.is_listed for mistake in mistakes) else {}
             named[TRAITS] = {text: [round(evidence, 2), round(hit, 2)] for text, _, hit, evidence in traits(compared)}

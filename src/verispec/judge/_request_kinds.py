@@ -54,7 +54,7 @@ def element_kinds(contract: Contract, inputs: Mapping[str, Any], expected: Array
         if not tensor.written and value.ndim == 1 and axis != "B":
             yield from _of_values(tensor.name, value[:rows], scalars)
         elif value.ndim == 2 and value.dtype.kind == "f" and not tensor.written:
-            yield f"in rows with NaN in {tensor.name}", np.isnan(value[:rows]).any(axis=1)
+            yield f"in rows with NaN in {tensor.name}", np.asarray(np.isnan(value[:rows]).any(axis=1))
     if expected.ndim == 1 and expected.dtype.kind == "i":
         yield from _of_values("the right value", expected[:rows], scalars)
 
@@ -123,7 +123,7 @@ def _own_kinds(contract: Contract, inputs: Mapping[str, Any], requests: int) -> 
             yield f"in requests with -1 before a token in {name}", (none[:, :-1] & ~none[:, 1:]).any(axis=1)
         elif value.ndim == 1 and value.dtype.kind == "i":
             for of, count in counts.items():
-                limit = contract.param(of).cumulative
+                limit = next(t.cumulative for t in contract.tensors if t.name == of)
                 if limit and limit.limit == axis and len(value) >= count.sum():
                     owner = np.repeat(np.arange(requests), count)
                     for low, words in ((-1, "-1"), (0, "0")):

@@ -69,15 +69,18 @@ def _of_neighbours(compared: ComparedCall, units: RowsByRequest) -> Iterator[str
     request = units.requests[wrong]
     for other in compared.contract.tensors:
         given = inputs.get(other.name)
-        is_vector = isinstance(given, np.ndarray) and given.ndim == 1 and not other.written and not other.cumulative
-        if is_vector and first_axis(other) == "B" and np.array_equal(given[request], values):
+        if not isinstance(given, np.ndarray) or given.ndim != 1 or other.written or other.cumulative:
+            continue
+        if first_axis(other) == "B" and np.array_equal(given[request], values):
             yield f"the wrong values are those of {other.name} of their request"
 
 
 def _off(got: Array, expected: Array) -> Iterator[str]:
     """Yield the number by which all wrong integers are too large or too small."""
+    if got.dtype.kind != "i":
+        return
     wrong = got != expected
-    away = np.unique(got[wrong].astype(np.int64) - expected[wrong].astype(np.int64)) if got.dtype.kind == "i" else []
+    away = np.unique(got[wrong].astype(np.int64) - expected[wrong].astype(np.int64))
     if len(away) == 1 and len(np.unique(expected[wrong])) >= SEVERAL:
         yield f"each wrong value is too {'large' if away[0] > 0 else 'small'} by {abs(int(away[0])):,}"
 
