@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from changed_ops import told
 
 from verispec.cases.batches import random_batch
 from verispec.judge import Failure, Kind, Mismatch, OpUnderTest, explained
@@ -197,19 +198,6 @@ def test_wrong_elements_that_a_right_mask_marks_are_named() -> None:
     assert "(wrong only where out_is_rejected_token_mask_ptr is true" in message
 
 
-def told(name: str, values: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> str:
-    """Return the message of an op that changes its outputs behind the call."""
-
-    def run(**arguments: Any) -> None:
-        cpu.op(name)(**arguments)
-        change(arguments)
-
-    under_test = OpUnderTest(contracts.load(name), run)
-    with pytest.raises(Mismatch) as caught:
-        under_test.check_outputs(values)
-    return explained(caught.value.failure, under_test.compared).message
-
-
 def shift_ids(ids: Any, places: list[int]) -> None:
     ids[places] += 1
 
@@ -218,7 +206,7 @@ def test_slots_of_a_request_are_counted_where_it_has_more_than_tokens() -> None:
     values = expanded_arguments(np.random.default_rng(2), [12, 5, 12], p=4, shift=False)  # 16, 9 and 16 slots
     message = told(
         "copy_and_expand_eagle_inputs", values, lambda a: shift_ids(a["out_input_ids_ptr"], [10, 11, 35, 40])
-    )
+    ).message
     assert "wrong only from slot 10 of a request on" in message
 
 
@@ -227,7 +215,7 @@ def test_integers_that_are_right_in_their_low_bits() -> None:
         indices = arguments["token_indices_to_sample_ptr"]
         indices[indices > 2**15] -= 2**16
 
-    message = told("eagle_prepare_inputs_padded", random_inputs(np.random.default_rng(2), [700] * 60), change)
+    message = told("eagle_prepare_inputs_padded", random_inputs(np.random.default_rng(2), [700] * 60), change).message
     assert "the wrong values are right in their low 16 bits" in message
 
 
@@ -238,7 +226,7 @@ def test_a_neighbour_s_number_is_named_where_requests_are_wrong() -> None:
         place = torch.tensor([8, 16, 32])
         arguments["next_token_ids_ptr"][place] = arguments["backup_next_token_ids_ptr"][place - 1]
 
-    message = told(name, values, change)
+    message = told(name, values, change).message
     assert "as if backup_next_token_ids_ptr were read at the request before where requests are wrong" in message
 
 

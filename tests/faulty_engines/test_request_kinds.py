@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
+from changed_ops import told
 
-from verispec.judge import Failure, Mismatch, OpUnderTest, explained
-from verispec.reference import contracts, cpu
 from verispec.run.record import AGREEING, PARTLY, TRAITS
 from verispec.suites.sampler._drafting import expanded_arguments, next_token_arguments, random_inputs, step_arguments
 
@@ -20,19 +17,6 @@ INPUTS, NEXT, STEP = (
     "eagle_step_slot_mapping_metadata",
 )
 EXPAND = "copy_and_expand_eagle_inputs"
-
-
-def told(name: str, values: dict[str, Any], change: Callable[[dict[str, Any]], None]) -> Failure:
-    """Return the failure of an op that changes its outputs behind the call."""
-
-    def run(**arguments: Any) -> None:
-        cpu.op(name)(**arguments)
-        change(arguments)
-
-    under_test = OpUnderTest(contracts.load(name), run)
-    with pytest.raises(Mismatch) as caught:
-        under_test.check_outputs(values)
-    return explained(caught.value.failure, under_test.compared)
 
 
 def test_requests_of_one_draft_are_named() -> None:
