@@ -8,9 +8,11 @@ import shutil
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
+import pytest
 
 from verispec import fixtures
 from verispec.cases import case
@@ -45,7 +47,7 @@ from verispec.suites.e2e._setups import (
     require,
     stepped,
 )
-from verispec.suites.e2e._tiny import EOS
+from verispec.suites.e2e._tiny import EOS, WORDS, save_very_long
 
 REACH = "any request"
 TARGET = fixtures.model("target")
@@ -341,6 +343,29 @@ def test_prompts_of_any_length(load: Load, prompts: Any, draft: str, length: int
     result = load(draft).generate(greedy([prompt], 12))[0]
     require(len(result.token_ids) == 12, f"{len(result.token_ids)} tokens of 12")
     reference_model(TARGET).judge_greedy(prompt, result.token_ids, f"a prompt of {length} tokens")
+
+
+@pytest.fixture(scope="module")
+def very_long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a target that reads texts of `VERY_LONG` tokens."""
+    return save_very_long(tmp_path_factory.mktemp("very long") / "target")
+
+
+@case("GEN-11", draft=METHODS[:3], length=[4200], reach="a prompt of thousands of tokens")
+def test_prompts_of_thousands_of_tokens(load: Load, very_long: Path, draft: str, length: int) -> None:
+    """More tokens than a step takes by default. The target is its own draft model."""
+    numbers = Random(1)
+    prompt = tuple(numbers.randrange(1, WORDS) for _ in range(length))
+    drafter = very_long if draft.startswith("draft_model") else None
+    generator = load(draft, target=very_long, drafter=drafter, max_num_seqs=1)
+    [result] = generator.generate(greedy([prompt], 24))
+    require(len(result.token_ids) == 24, f"{len(result.token_ids)} tokens of 24")
+    reference_model(very_long).judge_greedy(prompt, result.token_ids, f"a prompt of {length} tokens")
+
+
+@case("GEN-11", draft=["ngram k=3"], length=[32_900], reach="positions past 32,767", quick=False)
+def test_prompts_past_16_bits(load: Load, very_long: Path, draft: str, length: int) -> None:
+    test_prompts_of_thousands_of_tokens(load, very_long, draft, length)
 
 
 @case(

@@ -606,5 +606,14 @@ CAUGHT: dict[str, list[str]] = {
     "rank_engines:padding_kept": [
         "ranks:GEN-40:draft=none;sampling=greedy;ranks=3;check=a vocabulary that the ranks do not divide",
     ],
+    "shape_mutants:norm_of_queries_for_keys": ["shapes:GEN-1:target=norms of three heads;draft=none"],
+    "shape_mutants:norms_without_weights": ["shapes:GEN-1:target=norms of three heads;draft=draft_model k=3"],
+    "shape_mutants:biases_of_queries_dropped": ["shapes:GEN-1:target=biases;draft=none"],
+    "shape_mutants:biases_of_gates_dropped": ["shapes:GEN-1:target=biases;draft=none"],
+    "shape_mutants:factor_of_attention_forgotten": ["shapes:GEN-1:target=scaled rotations;draft=none"],
+    "shape_mutants:rows_cut": ["shapes:GEN-1:target=wide rows;draft=none"],
+    "shape_mutants:unscaled_exponentials": ["shapes:GEN-1:target=steep scores;draft=none"],
+    "shape_mutants:half_positions": ["limits:GEN-11:draft=none;length=4200"],
+    "shape_mutants:short_positions": ["limits:GEN-11:draft=ngram k=3;length=32900"],
 }
 """Engines `module:fault` of this folder, each with ids of the cases that name its fault, without their suite."""
