@@ -35,8 +35,10 @@ class Shape(NamedTuple):
     mistakes: dict[str, Callable[[Path], None]]
 
 
-def _saves(adapt: Callable[[Any], None] | None = None, **fields: Any) -> Callable[[Path], None]:
-    """Return a function that writes a target of `fields`, with the weights that `adapt` changes."""
+def _saves(
+    adapt: Callable[[Any], None] | None = None, after: Callable[[Path], None] | None = None, **fields: Any
+) -> Callable[[Path], None]:
+    """Return a function that writes a target of `fields`; `adapt` changes its weights, `after` its folder."""
 
     def save(folder: Path) -> None:
         heads, size = fields.get("num_attention_heads", 2), fields.get("head_dim", 32)
@@ -64,6 +66,8 @@ def _saves(adapt: Callable[[Any], None] | None = None, **fields: Any) -> Callabl
                 if adapt is not None:
                     adapt(model)
         model.save_pretrained(folder)
+        if after is not None:
+            after(folder)
 
     return save
 
@@ -76,6 +80,11 @@ def _fields(**fields: Any) -> Callable[[Path], None]:
         file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | fields), encoding="utf-8")
 
     return change
+
+
+def _rotations(scaling: dict[str, Any]) -> Callable[[Path], None]:
+    """Return a function that writes the scaling of rotations under its name of today, and that of older checkpoints."""
+    return _fields(rope_parameters=scaling, rope_scaling=scaling, rope_theta=scaling["rope_theta"])
 
 
 def _vary_norms(model: Any) -> None:
@@ -139,12 +148,10 @@ SHAPES = {
         {"heads of queries took the key heads in turn, not in groups": _take_turns},
     ),
     "scaled rotations": Shape(
-        _saves(rope_parameters=_YARN),
+        _saves(after=_rotations(_YARN), rope_parameters=_YARN),
         {
-            "rotations were not scaled": _fields(rope_parameters=_PLAIN),
-            "the scaling of rotations had no factor of attention": _fields(
-                rope_parameters=_YARN | {"attention_factor": 1.0}
-            ),
+            "rotations were not scaled": _fields(rope_parameters=_PLAIN, rope_scaling=None),
+            "the scaling of rotations had no factor of attention": _rotations(_YARN | {"attention_factor": 1.0}),
         },
     ),
     "steep scores": Shape(_saves(_steepen), {}),
