@@ -22,6 +22,9 @@ STEEP = 12.0
 """Factor of the queries of the shape with steep scores. Its scores then reach several hundred, past the largest one
 whose exponential is a float32 (88)."""
 
+EPSILON = 0.3
+"""Epsilon of norms of the shape with norms of heads, so large that its absence changes texts."""
+
 
 class Shape(NamedTuple):
     """A kind of target.
@@ -131,7 +134,7 @@ _PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 
 SHAPES = {
     "norms of three heads": Shape(
-        _saves(_vary_norms, norms=True, num_attention_heads=3, head_dim=96),
+        _saves(_vary_norms, norms=True, num_attention_heads=3, head_dim=96, rms_norm_eps=EPSILON),
         {"heads had no norms": _fields(architectures=["LlamaForCausalLM"], model_type="llama")},
     ),
     "biases": Shape(
