@@ -26,12 +26,12 @@ EPSILON = 0.3
 """Epsilon of norms of the shape with norms of heads, so large that its absence changes texts."""
 
 
-class Shape(NamedTuple):
+class ModelShape(NamedTuple):
     """A kind of target.
 
     Attributes:
-        save: writes the target into a folder.
-        mistakes: what turns its folder into a wrong target's, by the mistake in words, to follow "as if".
+        save: function that writes the target into a folder.
+        mistakes: functions that make its folder a wrong target's, by the mistake in words, to follow "as if".
     """
 
     save: Callable[[Path], None]
@@ -133,11 +133,11 @@ _YARN = {
 _PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 
 SHAPES = {
-    "norms of three heads": Shape(
+    "norms of three heads": ModelShape(
         _saves(_vary_norms, norms=True, num_attention_heads=3, head_dim=96, rms_norm_eps=EPSILON),
         {"heads had no norms": _fields(architectures=["LlamaForCausalLM"], model_type="llama")},
     ),
-    "biases": Shape(
+    "biases": ModelShape(
         _saves(_fill_biases, attention_bias=True, mlp_bias=True),
         {
             "there were no biases": _fields(attention_bias=False, mlp_bias=False),
@@ -145,20 +145,20 @@ SHAPES = {
             "the MLP had no biases": _fields(mlp_bias=False),
         },
     ),
-    "one head of keys": Shape(_saves(num_attention_heads=8, num_key_value_heads=1), {}),
-    "groups of three heads": Shape(
+    "one head of keys": ModelShape(_saves(num_attention_heads=8, num_key_value_heads=1), {}),
+    "groups of three heads": ModelShape(
         _saves(num_attention_heads=6, num_key_value_heads=2),
         {"heads of queries took the key heads in turn, not in groups": _take_turns},
     ),
-    "scaled rotations": Shape(
+    "scaled rotations": ModelShape(
         _saves(after=_rotations(_YARN), rope_parameters=_YARN),
         {
             "rotations were not scaled": _fields(rope_parameters=_PLAIN, rope_scaling=None),
             "the scaling of rotations had no factor of attention": _rotations(_YARN | {"attention_factor": 1.0}),
         },
     ),
-    "steep scores": Shape(_saves(_steepen), {}),
-    "wide rows": Shape(_saves(hidden_size=1056, intermediate_size=1100), {}),
+    "steep scores": ModelShape(_saves(_steepen), {}),
+    "wide rows": ModelShape(_saves(hidden_size=1056, intermediate_size=1100), {}),
 }
 """By name. Halves of heads of 96 are no power of two, and rows of 1,056 and 1,100 no multiple of a tile."""
 
