@@ -57,6 +57,14 @@ def test_places_are_not_told_beside_a_mistake_that_gives_all_outputs() -> None:
     assert told_together(explained, records, records) == message
 
 
+def test_a_bound_is_told_beside_a_mistake_that_has_the_same_effect() -> None:
+    small = "wrong only where draft_probs_ptr of the draft is below 0.001"
+    records = with_traits(*({small: [2, 1], "wrong only where k is above 0": [2, 0.3]},) * 3)
+    message = f"{records[0].message} (all outputs are as if k were 0"
+    explained = replace(records[0], failure={**records[0].failure, "message": f"{message})"})
+    assert told_together(explained, records, records) == f"{message}; {small} in all 3 calls that tell)"
+
+
 def test_of_several_kinds_the_one_of_which_the_most_is_wrong_is_told() -> None:
     records = with_traits(*({LAST: [9.0, 0.2], ONE: [1.8, 1]},) * 3)
     assert shared_places(records).startswith(ONE)

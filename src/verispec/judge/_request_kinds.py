@@ -11,6 +11,8 @@ from verispec.judge._compare import Array
 from verispec.judge._request_rows import RowsByRequest, first_axis
 from verispec.reference.contracts import Contract, Scalar, Tensor
 
+BELOW, ABOVE = (0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6), (0.9, 0.99, 0.999)
+"""Bounds of small numbers, and of numbers near 1."""
 Kinds = Iterator[tuple[str, Array]]
 """Words for a kind, to follow "wrong only", and the mask of its members."""
 
@@ -47,6 +49,7 @@ def element_kinds(contract: Contract, inputs: Mapping[str, Any], expected: Array
         rows: number of rows.
     """
     scalars = _scalars(contract, inputs)
+    tokens = list(_tokens(contract, inputs, expected, axis, rows))
     for tensor in contract.tensors:
         value = inputs.get(tensor.name)
         if not isinstance(value, np.ndarray) or tensor.cumulative or first_axis(tensor) != axis or len(value) < rows:
@@ -55,8 +58,26 @@ def element_kinds(contract: Contract, inputs: Mapping[str, Any], expected: Array
             yield from _of_values(tensor.name, value[:rows], scalars)
         elif value.ndim == 2 and value.dtype.kind == "f" and not tensor.written:
             yield f"in rows with NaN in {tensor.name}", np.asarray(np.isnan(value[:rows]).any(axis=1))
+            for of, ids in tokens:
+                inside = (ids >= 0) & (ids < value.shape[1])
+                own = np.where(inside, value[np.arange(rows), np.where(inside, ids, 0)], np.nan)
+                yield from _of_sizes(f"{tensor.name} of {of}", own)
     if expected.ndim == 1 and expected.dtype.kind == "i":
         yield from _of_values("the right value", expected[:rows], scalars)
+
+
+def _tokens(
+    contract: Contract, inputs: Mapping[str, Any], expected: Array, axis: str, rows: int
+) -> Iterator[tuple[str, Array]]:
+    """Yield the tokens of all rows by what they are: drafts, and right tokens."""
+    for tensor in contract.tensors:
+        value = inputs.get(tensor.name)
+        if first_axis(tensor) != axis or not tensor.doc.startswith("draft tokens"):
+            continue
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "i" and len(value) >= rows:
+            yield "the draft", value[:rows]
+    if expected.ndim == 1 and expected.dtype.kind == "i":
+        yield "the right token", expected[:rows]
 
 
 def place_kinds(contract: Contract, inputs: Mapping[str, Any], units: RowsByRequest, noun: str) -> Kinds:
@@ -160,11 +181,14 @@ def _of_values(name: str, value: Array, scalars: Mapping[str, int]) -> Kinds:
         yield f"where {name} is NaN", np.isnan(value)
         for number in (0, 1):
             yield f"where {name} is {number}", value == number
+        yield from _of_sizes(name, value)
     elif value.dtype.kind == "i":
         wide = value.astype(np.int64)
         for number in (-1, 0, 1):
             yield f"where {name} is {number}", wide == number
         yield f"where {name} is above 0", wide > 0
+        for number in (2, 4, 8, 16, 32, 64):
+            yield f"where {name} is {number} or more", wide >= number
         for bits in (7, 8, 15, 16, 31, 32):
             yield f"where {name} is {2**bits:,} or more", wide >= 2**bits
         named = {other: number for other, number in scalars.items() if number not in (-1, 0, 1)}
@@ -172,7 +196,16 @@ def _of_values(name: str, value: Array, scalars: Mapping[str, int]) -> Kinds:
             yield f"where {name} is {other}", wide == number
             yield f"where {name} is {other} - 1", wide == number - 1
             yield f"where {name} is {other} or more", wide >= number
+            yield f"where {name} is below {other}", wide < number
         for other, number in named.items():
             if number > 1:
                 yield f"where {name} is a multiple of {other}", wide % number == 0
                 yield f"where {name} is one below a multiple of {other}", wide % number == number - 1
+
+
+def _of_sizes(name: str, value: Array) -> Kinds:
+    """Yield kinds of floats that are small, or near 1 and above; NaN is of none."""
+    for bound in BELOW:
+        yield f"where {name} is below {bound:g}", value < bound
+    for bound in (*ABOVE, 1):
+        yield f"where {name} is above {bound:g}", value > bound

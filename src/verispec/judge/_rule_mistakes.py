@@ -1,8 +1,8 @@
 """Mistakes in the rule of an op: its oracle, with one expression or statement of its source otherwise.
 
 These are on no list, but made by syntax: an operand, a bound or a condition is left out, or a comparison decides
-equality otherwise. A constant is the next one, an index that of something else, or the last of equals counts. Engines
-are written by the same rules, so that a fault of one is often such a change.
+equality, or unequal numbers, otherwise. A constant is the next one, an index that of something else, or the last of
+equals counts. Engines are written by the same rules, so that a fault of one is often such a change.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ SHOWN = 70
 """Characters of an expression that is shown around a changed name or number."""
 FUTURE = annotations.compiler_flag
 """Annotations stay text."""
-BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+BOUNDARY: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE,), ast.LtE: (ast.Lt,), ast.Gt: (ast.GtE,), ast.GtE: (ast.Gt,),
+    ast.Eq: (ast.LtE, ast.GtE), ast.NotEq: (ast.Lt, ast.Gt),
 }  # fmt: skip
+"""Comparisons by those that decide other numbers, or equality, otherwise."""
 OPPOSITE: dict[type[ast.operator], type[ast.operator]] = {ast.Add: ast.Sub, ast.Sub: ast.Add}
 NO_INDEX = {"np", "min", "max", "int", "str", "Array"}
 """Names in indices that are none themselves."""
@@ -248,7 +250,7 @@ def _instead(node: Any, names: list[str], sizes: list[str], is_index: bool) -> I
 
     match node:
         case ast.Compare(left=left, ops=[operator], comparators=[right]) if type(operator) in BOUNDARY:
-            yield put(ast.Compare(left, [BOUNDARY[type(operator)]()], [right]))
+            yield from (put(ast.Compare(left, [other()], [right])) for other in BOUNDARY[type(operator)])
         case ast.BoolOp(op=operator, values=values):
             for left_out in values:
                 rest = [value for value in values if value is not left_out]

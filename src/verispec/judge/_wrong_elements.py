@@ -18,7 +18,7 @@ from verispec.reference.contracts import Contract
 CHANCE = 0.2
 """Chance above which it says nothing that all wrong elements lie in one kind of rows."""
 RARE = 5.0
-"""Evidence, in powers of ten, above which a kind is named by the values of its inputs: there are about 300 of them."""
+"""Evidence, in powers of ten, above which a kind is named by the values of its inputs: there are about 400 of them."""
 OTHERS = 3
 """Elements of other kinds beside which a single wrong one shows its kind."""
 
@@ -97,6 +97,11 @@ def traits(compared: ComparedCall) -> list[Trait]:
             return found
         add_requests(np.arange(requests), hit[:requests], written[:requests])
         add(element_kinds(contract, inputs, expected, axis, requests), hit[:requests], written[:requests])
+        if str(tensor.shape[-1]) == "K+1" and rows.axis and len(rows.counts) == requests:
+            decisive, decided, right = _decisions(rows, wrong[:requests], must_change[:requests], expected)
+            if np.any(decisive):
+                add(place_kinds(contract, inputs, rows, "draft"), decisive, decided)
+                add(element_kinds(contract, inputs, right, rows.axis, len(right)), decisive, decided)
         return found
     is_row = bool(axis) and axis == rows.axis
     units = rows if is_row else slots_of(contract, inputs, tensor)
@@ -108,6 +113,30 @@ def traits(compared: ComparedCall) -> list[Trait]:
         add(place_kinds(contract, inputs, units, "row" if is_row else "slot"), hit, written)
         add(element_kinds(contract, inputs, expected, axis, total), hit, written)
     return found
+
+
+def _decisions(rows: RowsByRequest, wrong: Array, written: Array, expected: Array) -> tuple[Array, Array, Array]:
+    """Return what an output of decided drafts tells of each row of drafts.
+
+    The first wrong token of a request is where a decision went wrong; those behind follow from it.
+
+    Args:
+        rows: rows of each request.
+        wrong: mask of the wrong elements, [B, K + 1].
+        written: mask of the elements that the op must write, likewise.
+        expected: right output.
+
+    Returns:
+        Masks of the rows that were decided wrongly and of those that were decided, and the right token of each row;
+        empty if a bonus token is the first wrong one of a request.
+    """
+    request, place = rows.requests, rows.places
+    first = np.where(wrong.any(axis=1), wrong.argmax(axis=1), wrong.shape[1])
+    if np.any((first >= rows.counts) & wrong.any(axis=1)):
+        return np.zeros(0, bool), np.zeros(0, bool), np.zeros(0, np.int64)
+    decisive = place == first[request]
+    decided = (written | wrong)[request, place] & (place <= first[request])
+    return decisive, decided, expected[request, place]
 
 
 def _choices(number: int, count: int) -> float:

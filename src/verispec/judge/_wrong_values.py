@@ -11,10 +11,12 @@ from verispec.judge._compare import Array
 from verispec.judge._compared import ComparedCall
 from verispec.judge._failure import Kind
 from verispec.judge._request_rows import RowsByRequest, first_axis, request_rows, slots_of
-from verispec.reference.contracts import Contract
+from verispec.reference.contracts import Contract, Scalar
 
 SEVERAL = 2
 """Different wrong values that hardly have another source in common by chance."""
+UNLIKELY = 1e4
+"""Odds against chance from which on a common remainder is named."""
 
 
 def sources(compared: ComparedCall) -> list[str]:
@@ -31,7 +33,8 @@ def sources(compared: ComparedCall) -> list[str]:
     units = rows if rows.axis and first_axis(tensor) == rows.axis else slots_of(compared.contract, inputs, tensor)
     if got.ndim != 1 or units is None or not len(got) >= units.counts.sum() > 0:
         return []
-    return [*_moved(units, got, expected), *_of_neighbours(compared, units), *_off(got, expected)]
+    found = [*_moved(units, got, expected), *_of_neighbours(compared, units), *_off(got, expected)]
+    return found or [*_repeats(got, expected), *_of_another_multiple(compared.contract, inputs, got, expected)]
 
 
 def _narrowed(got: Array, expected: Array) -> Iterator[str]:
@@ -83,6 +86,28 @@ def _off(got: Array, expected: Array) -> Iterator[str]:
     away = np.unique(got[wrong].astype(np.int64) - expected[wrong].astype(np.int64))
     if len(away) == 1 and len(np.unique(expected[wrong])) >= SEVERAL:
         yield f"each wrong value is too {'large' if away[0] > 0 else 'small'} by {abs(int(away[0])):,}"
+
+
+def _repeats(got: Array, expected: Array) -> Iterator[str]:
+    """Yield that each wrong value is the one before it again, where right values never are."""
+    wrong = np.flatnonzero(got != expected)
+    if len(wrong) < SEVERAL or not wrong[0] or np.any(expected[wrong] == expected[wrong - 1]):
+        return
+    if np.array_equal(got[wrong], got[wrong - 1]):
+        yield "each wrong value is that of the place before again"
+
+
+def _of_another_multiple(contract: Contract, inputs: Mapping[str, Any], got: Array, expected: Array) -> Iterator[str]:
+    """Yield the number, such as that of the slots of a block, which divides what all wrong integers are off by."""
+    wrong = got != expected
+    if got.dtype.kind != "i" or np.any(got[wrong] < 0) or np.any(expected[wrong] < 0):
+        return
+    away = got[wrong].astype(np.int64) - expected[wrong].astype(np.int64)
+    numbers = {p.name: inputs.get(p.name) for p in contract.params if isinstance(p, Scalar) and not p.stride_of}
+    for name, number in numbers.items():
+        if isinstance(number, int) and number > 1 and number ** len(away) >= UNLIKELY and not np.any(away % number):
+            yield f"the wrong values are right modulo {name}"
+            return
 
 
 def _copied(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,12 +11,14 @@ from verispec.run.record import AGREEING, ALTERNATIVELY, AS_IF, PARTLY, TRAITS, 
 
 EXPLAINED = f"all outputs are {AS_IF}"
 """Words before mistakes that give all outputs of a call."""
+BOUND = re.compile(r" is (below (0\.|1e-)|above (0\.|1\b))")
+"""Words for floats that are small, or near 1: they tell the mistake beside one that has the same effect there."""
 FEWEST = 3
 """Cases below which a trait that they share may be chance."""
 EVIDENCE = 5.0
 """Least evidence, in powers of ten, that all wrong elements do not lie in one kind of rows by chance.
 
-A call has about 300 kinds, so that one in 300 causes names a kind by chance at most."""
+A call has about 400 kinds, so that one in 250 causes names a kind by chance at most."""
 MOST = 2
 """Mistakes that explain a cause equally well, above which the report names none."""
 
@@ -39,7 +42,7 @@ def told_together(headline: Record, group: Sequence[Record], failing: Sequence[R
     elif mistake:  # that of one call is not the fault of all
         said = [text for text in said if AS_IF not in text]
     said = [text for text in said if AS_IF not in text or _is_usual(text.partition(AS_IF)[2], group)]
-    if not any(text.startswith(EXPLAINED) for text in said):  # these need no places
+    if not any(text.startswith(EXPLAINED) for text in said) or BOUND.search(places):
         said += [places]
     said = [text for text in [*said, mistake] if text]
     return f"{begin} ({'; '.join(said)})" if said else message
