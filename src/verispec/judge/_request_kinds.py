@@ -69,7 +69,7 @@ def element_kinds(contract: Contract, inputs: Mapping[str, Any], expected: Array
 def _tokens(
     contract: Contract, inputs: Mapping[str, Any], expected: Array, axis: str, rows: int
 ) -> Iterator[tuple[str, Array]]:
-    """Yield the tokens of all rows by what they are: drafts, and right tokens."""
+    """Yield the drafts of all rows, and the right tokens, each with its name."""
     for tensor in contract.tensors:
         value = inputs.get(tensor.name)
         if first_axis(tensor) != axis or not tensor.doc.startswith("draft tokens"):

@@ -116,7 +116,7 @@ def traits(compared: ComparedCall) -> list[Trait]:
 
 
 def _decisions(rows: RowsByRequest, wrong: Array, written: Array, expected: Array) -> tuple[Array, Array, Array]:
-    """Return what an output of decided drafts tells of each row of drafts.
+    """Return which drafts an output of decided drafts decides, and which of them wrongly.
 
     The first wrong token of a request is where a decision went wrong; those behind follow from it.
 
