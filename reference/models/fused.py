@@ -2,11 +2,13 @@
 
 Small models spend their time between the matrix products. `fuse` takes the weights from transformers' modules, for any
 Llama-like or Qwen-like model, and runs the decoder layers on a platform's own kernels (`fused_cpu`, `fused_gpu`). It
-then compares the result with the model's own forward call. If they differ, transformers runs the model.
+then compares the result with the model's own forward call. If they differ, transformers runs the model. It is as right,
+but slower, so that a `FusedModelWarning` says it where the two should be equal.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -24,6 +26,12 @@ from .kv_cache import KVCache
 from .mtp import MTPHead
 
 _PROBE_TOKENS = 12
+_EXACT = "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"
+"""Classes whose layers are the fused ones. Others may have the same parts, and compute something else with them."""
+
+
+class FusedModelWarning(UserWarning):
+    """A fused model computes other numbers than its own modules, which run in its place, more slowly."""
 
 
 class FusedOutput(NamedTuple):
@@ -250,7 +258,11 @@ def fuse(model: PreTrainedModel, parts: Parts) -> nn.Module:
         candidate = FusedModel(model, parts)
     except AttributeError:
         return model
-    return candidate if _same(_probe(candidate, model), _probe(model, model)) else model
+    if _same(_probe(candidate, model), _probe(model, model)):
+        return candidate
+    if type(model).__name__ in _EXACT:
+        _warn(model)
+    return model
 
 
 def fuse_head(head: Eagle3Head | MTPHead, parts: Parts) -> FusedHead | FusedMTPHead | Eagle3Head | MTPHead:
@@ -261,7 +273,19 @@ def fuse_head(head: Eagle3Head | MTPHead, parts: Parts) -> FusedHead | FusedMTPH
         candidate = FusedMTPHead(head, parts) if isinstance(head, MTPHead) else FusedHead(head, parts)
     except AttributeError:
         return head
-    return candidate if _same(_probe_head(candidate, head), _probe_head(head, head)) else head
+    if _same(_probe_head(candidate, head), _probe_head(head, head)):
+        return candidate
+    _warn(head)
+    return head
+
+
+def _warn(model: nn.Module) -> None:
+    warnings.warn(
+        f"the fused form of {type(model).__name__} computes other numbers than its own modules, which run more slowly "
+        "in its place; a kernel of verispec.reference is wrong on this machine, or the modules were changed",
+        FusedModelWarning,
+        stacklevel=3,
+    )
 
 
 def _is_plain(model: PreTrainedModel) -> bool:

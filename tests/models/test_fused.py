@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 import torch
 from fused_models import BLOCK, KINDS, SIZES, VOCAB, assert_same, at, make
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    GraniteConfig,
+    GraniteForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from verispec.mutants.plugin import keep_fused
 from verispec.reference.models import Eagle3Head, fused
 from verispec.reference.models.attention import ATTENTION, PagedBatch, TreeQueries
-from verispec.reference.models.fused import FusedHead, FusedModel, fuse, fuse_head
+from verispec.reference.models.fused import FusedHead, FusedModel, FusedModelWarning, fuse, fuse_head
 from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.tree import DraftTree
@@ -83,7 +90,8 @@ def test_a_campaign_of_mutants_keeps_a_model_with_a_fault(monkeypatch: pytest.Mo
     model.set_attn_implementation(ATTENTION)
     monkeypatch.setattr(PARTS.layer, "forward", lambda self, hidden, paged, x=None: hidden)
     monkeypatch.setattr(fused, "_same", fused._same)  # taken back after the test
-    assert fuse(model, PARTS) is model
+    with pytest.warns(FusedModelWarning, match="the fused form of LlamaForCausalLM computes other numbers"):
+        assert fuse(model, PARTS) is model
     keep_fused()
     assert isinstance(fuse(model, PARTS), FusedModel)
 
@@ -183,7 +191,8 @@ def test_a_head_like_its_own_modules(head: Eagle3Head, norm_before_residual: boo
 def test_a_head_of_another_computation_stays_as_it_is(head: Eagle3Head) -> None:
     head.set_attn_implementation(ATTENTION)
     head.midlayer.register_forward_hook(lambda module, args, output: output * 1.5)
-    assert fuse_head(head, PARTS) is head
+    with pytest.warns(FusedModelWarning, match="Eagle3Head"):
+        assert fuse_head(head, PARTS) is head
 
 
 def test_another_activation_stays_with_transformers(head: Eagle3Head) -> None:
@@ -207,7 +216,16 @@ def test_another_computation_of_the_same_parts_stays_with_transformers() -> None
     model = make(*KINDS["llama"])
     model.set_attn_implementation(ATTENTION)
     model.model.layers[0].register_forward_hook(lambda module, args, output: output * 1.5)
+    with pytest.warns(FusedModelWarning):
+        assert fuse(model, PARTS) is model
+
+
+def test_a_model_of_another_kind_is_no_reason_to_warn(recwarn: pytest.WarningsRecorder) -> None:
+    """A multiplier on the way is Granite's own, whose parts look like Llama's."""
+    model = make(GraniteForCausalLM, GraniteConfig(residual_multiplier=1.5, **SIZES))
+    model.set_attn_implementation(ATTENTION)
     assert fuse(model, PARTS) is model
+    assert not recwarn.list
 
 
 def test_half_precision_stays_with_transformers() -> None:
