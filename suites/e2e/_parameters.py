@@ -71,6 +71,7 @@ def fields(parameter: str, text: Sequence[int]) -> dict[str, Any]:
     table["grammar and top-k"] = table["grammar"] | table["top-k"]
     table["everything"] = {**table["ids, bias and penalties"], **table["bad words"], "top_k": 3, "top_p": 0.9}
     table["min-p and top-p"] = {"min_p": 0.15, "top_p": 0.8}
+    table["all limits"] = {"min_p": 0.15, "top_k": 7, "top_p": 0.8}
     table["top-k and top-p"] = {"top_k": 3, "top_p": 0.8}
     return table[parameter]
 

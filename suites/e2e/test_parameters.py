@@ -33,7 +33,7 @@ TARGET = fixtures.model("target")
 LIMITS = ["temperature", "min-p", "top-k", "top-p"]
 DEEP = ["draft_model k=8"]
 """Each draft of a step has processed logits, the later ones too."""
-ORDER = ["penalties and limits", "min-p and top-p", "everything"]
+ORDER = ["penalties and limits", "min-p and top-p", "all limits", "everything"]
 
 test_greedy_texts_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"])
 test_long_chains_keep_to_allowed_ids = greedy_cases("GEN-18", ["allowed ids"], DEEP)

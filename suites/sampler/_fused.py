@@ -195,7 +195,7 @@ def inside(k: str, *, is_slow: bool) -> tuple[int, str, int]:
     return (min(int(k), 400), "one", 700) if is_slow else (int(k), "wide", 4100)
 
 
-DROPPING = {"top-p drops some candidates": 0.6, "top-p drops all candidates": 0.003}
+DROPPING = {"top-p drops some candidates": 0.6, "top-p drops all candidates": 0.008}
 """Top-p for flat rows of 2,000 tokens, by the fate of their candidates."""
 
 

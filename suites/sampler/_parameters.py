@@ -37,6 +37,7 @@ LIMITS: dict[str, dict[str, float]] = {
     "penalties and limits": {"top_k": 4, "top_p": 0.8},
     "everything": {"top_k": 3, "top_p": 0.9},
     "min-p and top-p": {"min_p": 0.15, "top_p": 0.8},
+    "all limits": {"min_p": 0.15, "top_k": 8, "top_p": 0.8},
 }
 """Limits of the batch that belong to a parameter; other requests of the batch have none."""
 
@@ -242,6 +243,7 @@ def context_of(
         "none": {},
         "min-p": {},
         "min-p and top-p": {},
+        "all limits": {},
         "grammar": {},
         "allowed ids": {"allowed_token_ids": tuple(sorted(half))},
         "bad words": {"bad_words": tuple(words)},

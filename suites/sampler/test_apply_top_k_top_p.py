@@ -99,6 +99,9 @@ def tied(expected: Array, got: Array, inputs: Mapping[str, Any], wrong: Array) -
         message = (
             f"row {b} keeps {count:,} tokens, expected {right:,}: too {'many' if count > right else 'few'} of {edge}"
         )
+    signs = np.signbit(inputs["logits"][b][inputs["logits"][b] == 0])
+    if expected[b][expected[b] > -np.inf].min() == 0 and signs.any() and not signs.all():
+        message += "; zeros of both signs are equal"
     places = np.argwhere(wrong).tolist()
     examples = tuple(
         {"index": at, "expected": _shown(expected[tuple(at)]), "got": _shown(got[tuple(at)])} for at in places[:5]

@@ -163,6 +163,19 @@ def test_greedy(op: OpUnderTest, seed: int, counts: str, draft: str) -> None:
     verify(op, batch(seed, counts, draft, temperature=0.0))
 
 
+@case("BLK-7", token=[-1, 37], draft=DRAFT, reach="the scheduler pads drafts with -1")
+def test_a_greedy_padding_token(op: OpUnderTest, seed: int, token: int, draft: str) -> None:
+    """Padding follows drafts that are the argmax, at every step: its row's argmax is stored there."""
+    requests = batch(seed, "wide", draft, temperature=0.0)
+    for b in range(requests.requests):
+        for step in range(requests.drafts(b)):
+            row = requests.row(b, step)
+            is_padding = step >= b % (requests.drafts(b) + 1)
+            best = np.nan_to_num(requests.target_logits[row, :37], nan=-np.inf).argmax()
+            requests.draft_sampled[row + 1] = token if is_padding else best
+    verify(op, requests)
+
+
 @case("BLK-8", draft=DRAFT, reach=BLOCK)
 def test_mixed_batches(op: OpUnderTest, seed: int, draft: str) -> None:
     verify(op, batch(seed, "gaps", draft))

@@ -194,8 +194,14 @@ def width_reach(params: Mapping[str, Any]) -> str | None:
 
 @case("VTG-15", ids=["production", "int32", "int64", "mixed", "swapped"], reach=width_reach)
 def test_integer_widths(op: OpUnderTest, seed: int, ids: str) -> None:
+    """Some drafts of 64 bits differ from the argmax in their upper 32 bits alone."""
     dtypes = {} if ids == "production" else integers(CONTRACT, ids)
-    check(op, seed, random_trees(rng_of(seed), COUNTS["ragged"], VOCAB), dtypes=dtypes)
+    trees = random_trees(rng_of(seed), COUNTS["ragged"], VOCAB)
+    values, shapes = greedy_arguments(rng_of(seed), trees, VOCAB)
+    if dtypes.get("candidates") == "int64":
+        is_far = rng_of(seed).random(values["candidates"].shape) < 0.2
+        values["candidates"] = np.asarray(values["candidates"], dtype=np.int64) + 2**32 * is_far
+    op.check_outputs(values, shapes=shapes, dtypes=dtypes)
 
 
 @case("VTG-1", mode="generated", reach=REACH)

@@ -373,7 +373,7 @@ test_sampled_tokens_are_penalised = sampled_cases("WS-20", ["penalties", "repeti
 test_sampled_tokens_keep_to_min_p = sampled_cases("WS-21", ["min-p"])
 test_greedy_tokens_combine_parameters = greedy_cases("WS-22", ["everything"])
 test_sampled_tokens_combine_parameters = sampled_cases(
-    "WS-22", ["penalties and limits", "min-p and top-p", "everything"]
+    "WS-22", ["penalties and limits", "min-p and top-p", "all limits", "everything"]
 )
 test_greedy_tokens_keep_to_a_grammar = greedy_cases("WS-24", ["grammar"])
 test_sampled_tokens_keep_to_a_grammar = sampled_cases("WS-24", ["grammar"])

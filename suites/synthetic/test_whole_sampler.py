@@ -151,21 +151,32 @@ COUNTS = (3, 0, 2, 5, 1, 0, 4)
 FALLING = [0.9, 0.7, 0.5, 0.3, 0.15]
 MARGIN = 1e-4
 """Relative distance of two scores, or of a number and its rate, below which a float32 engine may decide otherwise."""
-LIMITS: tuple[dict[str, float], ...] = ({}, {"top_k": 2}, {"top_p": 0.5}, {"min_p": 0.4})
+LIMITS: tuple[dict[str, float], ...] = (
+    {},
+    {"top_k": 2},
+    {"top_p": 0.5},
+    {"min_p": 0.4},
+    {"top_k": 6, "top_p": 0.5},
+    {"top_k": 3, "min_p": 0.05},
+    {"top_p": 0.5, "min_p": 0.05},
+    {"top_k": 6, "top_p": 0.6, "min_p": 0.05},
+)
 
 
 @case("WS-26", family=FAMILIES, batch=BATCHES, draft=["present", "absent"], reach=REACH)
 def test_tokens_follow_from_rates_and_random_numbers(
     sampler: SamplerUnderTest, seed: int, batch: str, draft: str, rates: str = ""
 ) -> None:
-    """Fifteen batches: accepted drafts by their numbers, then the token of the row behind them.
+    """24 batches: accepted drafts by their numbers, then the token of the row behind them.
 
-    Every fifth batch is one request. Limits of three batches in four cut the row, and change no rate.
+    Every fifth batch is one request. Limits of seven batches in eight cut the row, one or several at once, and change
+    no rate.
     """
     schedule = [float(rate) for rate in rates.split()] or FALLING
     rng = np.random.default_rng(seed)
     judged = 0
-    for n in range(15):
+    for n in range(24):
+        limits = LIMITS[n % len(LIMITS)]
         counts = COUNTS if n % 5 else (5,)
         step = random_sampler_batch(
             rng,
@@ -174,12 +185,12 @@ def test_tokens_follow_from_rates_and_random_numbers(
             draft=draft == "present",
             seeds=[100 * n + b for b in range(len(counts))],
             synthetic_rates=schedule,
-            **{name: torch.full((len(counts),), value) for name, value in LIMITS[n % 4].items()},
+            **{name: torch.full((len(counts),), value) for name, value in limits.items()},
         )
         try:
             trace = sampler.trace(step)
         except UnsupportedCall:
-            if not LIMITS[n % 4]:
+            if not limits:
                 raise
             continue  # vLLM refuses min-p beside drafts; the other batches decide.
         for b, (tokens, draws) in enumerate(zip(trace.tokens, trace.draws, strict=True)):
@@ -189,7 +200,7 @@ def test_tokens_follow_from_rates_and_random_numbers(
                 try:
                     judged += check_numbers(step, b, tokens, draws, schedule)
                 except Mismatch as mismatch:
-                    if not (fault := misread_heat(step, trace, schedule)):
+                    if not (fault := misread(step, trace, schedule)):
                         raise
                     message = f"{mismatch.failure.message}; the tokens of all requests are as if {fault}"
                     raise Mismatch(replace(mismatch.failure, message=message, details={FAULT: fault})) from mismatch
@@ -275,16 +286,25 @@ HEATS = {"the temperature counted twice": 2, "the temperature did not count": 0}
 """Mistakes in words, with the power of the temperature that they divide by."""
 
 
-def misread_heat(step: SamplerBatch, trace: Trace, schedule: Sequence[float]) -> str:
-    """Return those of `HEATS` that give every sampled request its tokens; empty if none does."""
+def misread(step: SamplerBatch, trace: Trace, schedule: Sequence[float]) -> str:
+    """Return the mistakes that give every sampled request its tokens, of `HEATS` and limits left out; empty if none.
+
+    A limit without which a step is no other step explains nothing.
+    """
     sampled = [(b, draws) for b, draws in enumerate(trace.draws) if draws is not None and step.temperature[b] > 0]
+    others = {
+        fault: replace(step, temperature=torch.where(step.temperature > 0, step.temperature**power, 0.0))
+        for fault, power in HEATS.items()
+    } | {f"{name} did not count": replace(step, **{name: None}) for name in LEFT_OUT if getattr(step, name) is not None}
     faults = []
-    for fault, power in HEATS.items():
-        other = replace(step, temperature=torch.where(step.temperature > 0, step.temperature**power, 0.0))
+    for fault, other in others.items():
         with suppress(Mismatch):
             judged = [check_numbers(other, b, trace.tokens[b], draws, schedule) for b, draws in sampled]
             faults += [fault] * any(judged)
     return " or ".join(faults)
+
+
+LEFT_OUT = ("top_k", "top_p", "min_p")
 
 
 def leaders(scores: Any) -> Any:

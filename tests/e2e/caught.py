@@ -334,6 +334,7 @@ CAUGHT: dict[str, list[str]] = {
     ],
     "parameter_mutants:min_p_after_top_p": [
         "parameters:GEN-24:parameter=min-p and top-p;draft=draft_model k=3;target=tiny;sampling=drawn",
+        "parameters:GEN-24:parameter=all limits;draft=draft_model k=3;target=tiny;sampling=drawn",
     ],
     "method_mutants:block_ignored": [
         "verification_methods:GEN-25:method=block;sampler=request_state;draft=draft_model k=3;limits=none;target=tiny",

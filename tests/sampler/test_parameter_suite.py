@@ -119,6 +119,7 @@ CAUGHT = [
     Caught("WS-21", min_p_of_bonus_only, "min-p", drawn=True),
     Caught("WS-22", processing(faults.special_requests_first), "everything"),
     Caught("WS-22", min_p_after_top_p, "min-p and top-p", drawn=True),
+    Caught("WS-22", min_p_after_top_p, "all limits", drawn=True),
     Caught("WS-23", gathering(of_next_row), "raw"),
     Caught("WS-23", gathering(of_last_row), "processed"),
     Caught("WS-23", other_mode, "raw"),
@@ -129,7 +130,7 @@ CAUGHT = [
 
 
 @pytest.mark.parametrize("draft", ["present", "absent"])
-@pytest.mark.parametrize("parameter", ["min-p", "min-p and top-p", "everything"])
+@pytest.mark.parametrize("parameter", ["min-p", "min-p and top-p", "all limits", "everything"])
 def test_every_seed_draws_outcomes_that_can_be_tested(parameter: str, draft: str) -> None:
     """Of the first draws of min-p, one in three has a single outcome with drawn drafts."""
     for seed in range(12):
