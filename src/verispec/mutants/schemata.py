@@ -74,7 +74,7 @@ struct Ends {
 };
 inline std::array<std::array<Ends, MUTANT_COUNT>, 2> unseen;
 inline bool is_worker() {
-  static thread_local __attribute__((tls_model("initial-exec"))) signed char known = -1;
+  static thread_local signed char known = -1;
   if (known < 0) known = omp_get_thread_num() > 0;
   return known;
 }
