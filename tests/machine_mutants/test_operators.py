@@ -282,7 +282,7 @@ const Registration registration([](nb::module_& m) { nb::class_<Layer>(m, "Layer
 
 @pytest.mark.parametrize("region", ["", "#pragma omp parallel for"])
 def test_a_class_of_python_starts_in_one_thread(region: str) -> None:
-    """Where a file has a region, another of its functions may be called there."""
+    """A file with a region may call its other functions there."""
     source = (
         CLASS + f"void other(float* out, int64_t rows) {{\n{region}\n  for (int64_t b = 0; b < rows; ++b) f(b);\n}}"
     )
