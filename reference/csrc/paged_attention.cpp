@@ -39,8 +39,8 @@ constexpr int64_t kTokens = 4;  // tokens whose queries read a block together
 
 // scores[j] = query times key j; keys are `width` floats apart, at the given slots.
 [[gnu::always_inline]] inline void score_body(float* scores, const float* query, const float* keys, int64_t width,
-                                              const int64_t* slots, int64_t count, int64_t head_dim) {
-  for (int64_t j = 0; j < count; ++j) {
+                                              const int64_t* slots, int64_t num_keys, int64_t head_dim) {
+  for (int64_t j = 0; j < num_keys; ++j) {
     const float* key = keys + slots[j] * width;
     float lanes[16] = {}, rest = 0;
     int64_t d = 0;
@@ -55,26 +55,26 @@ constexpr int64_t kTokens = 4;  // tokens whose queries read a block together
 
 // The compiler knows the usual head sizes, so that lanes stay in registers.
 VERISPEC_CLONES void score(float* scores, const float* query, const float* keys, int64_t width, const int64_t* slots,
-                           int64_t count, int64_t head_dim) {
+                           int64_t num_keys, int64_t head_dim) {
   switch (head_dim) {
     case 32:
-      return score_body(scores, query, keys, width, slots, count, 32);
+      return score_body(scores, query, keys, width, slots, num_keys, 32);
     case 64:
-      return score_body(scores, query, keys, width, slots, count, 64);
+      return score_body(scores, query, keys, width, slots, num_keys, 64);
     case 128:
-      return score_body(scores, query, keys, width, slots, count, 128);
+      return score_body(scores, query, keys, width, slots, num_keys, 128);
     default:
-      return score_body(scores, query, keys, width, slots, count, head_dim);
+      return score_body(scores, query, keys, width, slots, num_keys, head_dim);
   }
 }
 
 // out += weights[j] * value j for `vectors` times 16 columns, few enough that their sums stay in registers.
 template <int vectors>
 [[gnu::always_inline]] inline void mix_columns(float* out, const float* weights, const float* values, int64_t width,
-                                               const int64_t* slots, int64_t count) {
+                                               const int64_t* slots, int64_t num_keys) {
   float sums[vectors][16];
   std::memcpy(sums, out, sizeof sums);
-  for (int64_t j = 0; j < count; ++j) {
+  for (int64_t j = 0; j < num_keys; ++j) {
     const float weight = weights[j], *value = values + slots[j] * width;
     for (int v = 0; v < vectors; ++v) {
 #pragma omp simd
@@ -85,13 +85,13 @@ template <int vectors>
 }
 
 VERISPEC_CLONES void mix(float* out, const float* weights, const float* values, int64_t width, const int64_t* slots,
-                         int64_t count, int64_t head_dim) {
+                         int64_t num_keys, int64_t head_dim) {
   int64_t d = 0;
-  for (; d + 64 <= head_dim; d += 64) mix_columns<4>(out + d, weights, values + d, width, slots, count);
-  for (; d + 32 <= head_dim; d += 32) mix_columns<2>(out + d, weights, values + d, width, slots, count);
-  for (; d + 16 <= head_dim; d += 16) mix_columns<1>(out + d, weights, values + d, width, slots, count);
+  for (; d + 64 <= head_dim; d += 64) mix_columns<4>(out + d, weights, values + d, width, slots, num_keys);
+  for (; d + 32 <= head_dim; d += 32) mix_columns<2>(out + d, weights, values + d, width, slots, num_keys);
+  for (; d + 16 <= head_dim; d += 16) mix_columns<1>(out + d, weights, values + d, width, slots, num_keys);
   for (; d < head_dim; ++d) {
-    for (int64_t j = 0; j < count; ++j) out[d] += weights[j] * values[slots[j] * width + d];
+    for (int64_t j = 0; j < num_keys; ++j) out[d] += weights[j] * values[slots[j] * width + d];
   }
 }
 

@@ -158,9 +158,12 @@ SHAPES = {
         },
     ),
     "steep scores": ModelShape(_saves(_steepen), {}),
+    "heads of 80": ModelShape(_saves(head_dim=80), {}),
+    "heads of 128": ModelShape(_saves(head_dim=128), {}),
     "wide rows": ModelShape(_saves(hidden_size=1056, intermediate_size=1100), {}),
 }
-"""By name. Halves of heads of 96 are no power of two, and rows of 1,056 and 1,100 no multiple of a tile."""
+"""By name. Halves of heads of 96 are no power of two, heads of 80 no multiple of 32, which kernels load at
+once, and rows of 1,056 and 1,100 no multiple of a tile."""
 
 
 def save_shape(name: str, folder: Path) -> Path:

@@ -351,9 +351,9 @@ def very_long(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_very_long(tmp_path_factory.mktemp("very long") / "target")
 
 
-@case("GEN-11", draft=METHODS[:3], length=[4200], reach="a prompt of thousands of tokens")
+@case("GEN-11", draft=METHODS[:3], length=[1100, 4200], reach="a prompt of thousands of tokens")
 def test_prompts_of_thousands_of_tokens(load: Load, very_long: Path, draft: str, length: int) -> None:
-    """More tokens than a step takes by default. The target is its own draft model."""
+    """More tokens than kernels read at once, or than a step takes by default. The target is its own draft model."""
     numbers = Random(1)
     prompt = tuple(numbers.randrange(1, WORDS) for _ in range(length))
     drafter = very_long if draft.startswith("draft_model") else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from random import Random
 
@@ -21,11 +22,23 @@ LENGTH = 24
 SIZES = (1, 7, 18, 33, 64, 100)
 
 
+MANY, WORDS = 72, 6
+"""Requests of a step, and tokens of each text."""
+MANY_SIZES = tuple(20 + 5 * n % 17 for n in range(MANY))
+"""Lengths of their prompts, which the default of 2,048 tokens per step has room for."""
+
+
+def prompts_of(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return prompts of random tokens, one of each size."""
+    numbers = Random(5)
+    return [tuple(numbers.randrange(1, VOCAB) for _ in range(size)) for size in sizes]
+
+
 @case(
     "GEN-1",
     target=list(SHAPES),
     draft=["none", "draft_model k=3"],
-    reach="a model with norms of heads, biases, grouped heads, scaled rotations, steep scores or wide rows",
+    reach="a model with norms or biases, groups or other sizes of heads, scaled rotations, steep scores or wide rows",
 )
 def test_layers_may_have_any_shape(
     load: Load, tmp_path_factory: pytest.TempPathFactory, target: str, draft: str
@@ -33,8 +46,7 @@ def test_layers_may_have_any_shape(
     """Prompts of `SIZES` tokens together; as its own draft model the target also verifies several rows per request."""
     folder = tmp_path_factory.mktemp("shape")
     model = save_shape(target, folder / "target")
-    numbers = Random(5)
-    prompts = [tuple(numbers.randrange(1, VOCAB) for _ in range(size)) for size in SIZES]
+    prompts = prompts_of(SIZES)
     generator = load(draft, target=model, drafter=None if draft == "none" else model)
     asked, right = greedy(prompts, LENGTH), reference_model(model)
     results = generator.generate(asked)
@@ -51,3 +63,19 @@ def test_layers_may_have_any_shape(
         mistakes = {told: partial(mistaken, told) for told in SHAPES[target].mistakes}
         texts = list(zip(prompts, (result.token_ids for result in results), strict=True))
         raise explained_texts(mismatch, right, mistakes, texts) from None
+
+
+@case("GEN-1", draft=["none", "draft_model k=3"], requests=[MANY], reach="more than 64 requests in a step")
+def test_many_requests_share_a_step(
+    load: Load, tmp_path_factory: pytest.TempPathFactory, draft: str, requests: int
+) -> None:
+    """Prompts of all requests fit one step, and their rows and keys are work enough for several threads."""
+    model = save_shape("groups of three heads", tmp_path_factory.mktemp("many") / "target")
+    prompts = prompts_of(MANY_SIZES)
+    generator = load(draft, target=model, drafter=None if draft == "none" else model, max_num_seqs=requests)
+    asked, right = greedy(prompts, WORDS), reference_model(model)
+
+    def check(n: int, result: GenerationResult) -> None:
+        right.judge_greedy(prompts[n], result.token_ids, f"request {n} of {requests}")
+
+    check_texts(asked, generator.generate(asked), check, again=Again(generator, asked))

@@ -250,6 +250,46 @@ def test_faults_of_one_thread_have_no_condition_on_threads() -> None:
     assert "thread > 0" in triggers("7 * rows"), "a region may call it"
 
 
+OF_HEADS = """
+void turn(float* out, int64_t head_dim, int64_t num_keys, int64_t others) {
+  for (int64_t j = 0; j < num_keys; ++j) out[j] = 2 * j;
+  for (int64_t d = 0; d + 16 <= head_dim; d += 16) out[d] = 3 * d;
+  for (int64_t t = 0; t < others; ++t) out[t] = 4 * t;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "never"),
+    [
+        ("2 * j", {"request >= 64", "request >= 65536", "element >= 1024"}),
+        ("3 * d", {"request >= 65536", "element >= 1024"}),
+        ("4 * t", set()),
+    ],
+)
+def test_no_head_has_a_thousandth_number(text: str, never: set[str]) -> None:
+    site = next(s for s in operators_cpp.sites(OF_HEADS.encode()) if s.before == text)
+    assert set(site.alternatives[0].never) == never
+
+
+CLASS = """
+struct Layer {
+  void run(float* out, int64_t rows) const { out[0] = 2 * rows; }
+};
+const Registration registration([](nb::module_& m) { nb::class_<Layer>(m, "Layer"); });
+"""
+
+
+@pytest.mark.parametrize("region", ["", "#pragma omp parallel for"])
+def test_a_class_of_python_starts_in_one_thread(region: str) -> None:
+    """A file with a region may call its other functions there."""
+    source = (
+        CLASS + f"void other(float* out, int64_t rows) {{\n{region}\n  for (int64_t b = 0; b < rows; ++b) f(b);\n}}"
+    )
+    site = next(s for s in operators_cpp.sites(source.encode()) if s.before == "2 * rows")
+    assert ("thread > 0" in site.alternatives[0].never) == (not region)
+
+
 def test_an_argument_that_only_checks_is_left_alone() -> None:
     found = operators_python.faults("def pairs(a, b):\n    return dict(zip(a, b, strict=True))\n")
     assert {fault.operator for fault in found} == {"arguments exchanged"}

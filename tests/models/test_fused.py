@@ -17,6 +17,8 @@ from transformers import (
     MistralForCausalLM,
 )
 
+from verispec import fixtures
+from verispec.engines.protocol.generation import LoadOptions
 from verispec.mutants.plugin import keep_fused
 from verispec.reference.models import Eagle3Head, fused
 from verispec.reference.models.attention import ATTENTION, PagedBatch, TreeQueries
@@ -24,6 +26,7 @@ from verispec.reference.models.fused import FusedHead, FusedModel, FusedModelWar
 from verispec.reference.models.fused_cpu import PARTS
 from verispec.reference.models.kv_cache import KVCache
 from verispec.reference.proposers.tree import DraftTree
+from verispec.reference.runners.cpu import CPURunner
 from verispec.reference.runners.slots import slot_mapping
 
 BOUNDS = ([(0, 30), (0, 1), (0, 60)], [(30, 37), (1, 5), (60, 61)])
@@ -218,6 +221,14 @@ def test_another_computation_of_the_same_parts_stays_with_transformers() -> None
     model.model.layers[0].register_forward_hook(lambda module, args, output: output * 1.5)
     with pytest.warns(FusedModelWarning):
         assert fuse(model, PARTS) is model
+
+
+@pytest.mark.parametrize(("method", "draft"), [("draft_model", "draft"), ("eagle3", "eagle3"), ("mtp", "mtp")])
+@pytest.mark.filterwarnings("error::verispec.reference.models.fused.FusedModelWarning")
+def test_the_fixtures_run_fused_on_this_machine(method: str, draft: str) -> None:
+    """A kernel that is wrong here would cost speed alone, and no case of a suite would see it."""
+    runner = CPURunner(fixtures.model("target"), LoadOptions(method=method, draft=fixtures.model(draft)))
+    assert isinstance(runner._forward, FusedModel)
 
 
 def test_a_model_of_another_kind_is_no_reason_to_warn(recwarn: pytest.WarningsRecorder) -> None:

@@ -26,6 +26,15 @@ BLOCKS: Final = 256
 """Blocks of a row of 2^18 ids, more than any model has: a loop over blocks has no 1,024th round."""
 BLOCK_SIZE: Final = 1024
 """Tokens of a block, and of a tile: a loop over one has no later round."""
+SIZES_OF_HEADS: Final = {
+    "head_dim": 768,
+    "half": 384,
+    "vectors": 4,
+    "num_heads": 768,
+    "num_kv_heads": 768,
+    "num_keys": 16,
+}
+"""Largest values of names in kernels of models: no model has more heads, or larger ones; keys are those of a block."""
 INTEGER_TYPES: Final = {"int64_t", "int32_t", "int", "size_t", "uint32_t"}
 
 

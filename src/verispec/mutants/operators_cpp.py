@@ -20,6 +20,7 @@ from verispec.mutants.cpp_sites import (
     INTEGER_TYPES,
     LOGICAL,
     ROWS,
+    SIZES_OF_HEADS,
     Alternative,
     CppScope,
     Site,
@@ -70,6 +71,10 @@ class _Finder:
         self._root = parser.parse(source).root_node
         # Python calls these, so that they start in thread 0.
         self._entries = set(re.findall(r"m\.def\([^,]*, &(\w+)", source.decode()))
+        made = re.findall(r"nb::class_<(\w+)>", source.decode())
+        self._entries |= {f"{name}::{name}" for name in made}
+        # Nothing but Python calls a class of a file, and no thread of its own starts there.
+        self._has_one_thread = bool(made) and b"#pragma omp parallel" not in source
         self._constants: dict[str, str] = {**constants, **dict(re.findall(_CONSTANT, source.decode()))}
 
     def find(self) -> Iterator[Site]:
@@ -114,7 +119,7 @@ class _Finder:
         rows = tuple(name for name in integers if name in ROWS)
         inner = CppScope(
             tuple(integers), tuple(tensors), rows, tuple(BLOCKS if name == "block" else None for name in rows),
-            parallel=scope.parallel, is_serial=self._starts_serially(node), in_function=True,
+            tuple(SIZES_OF_HEADS.items()), scope.parallel, self._starts_serially(node), in_function=True,
         )  # fmt: skip
         for child in node.named_children:
             if child.type in ("compound_statement", "field_initializer_list"):
@@ -123,7 +128,7 @@ class _Finder:
     def _starts_serially(self, node: Any) -> bool:
         """Return True if thread 0 runs a function's code outside of parallel regions."""
         name = self._text(node.child_by_field_name("declarator")).partition("(")[0]
-        return name in self._entries or "#pragma omp parallel" in self._text(node)
+        return self._has_one_thread or name in self._entries or "#pragma omp parallel" in self._text(node)
 
     def _lambda_expression(self, node: Any, scope: CppScope) -> Iterator[Site]:
         parameters = map(self._text, descendants(node.child_by_field_name("declarator"), "parameter_declaration"))
@@ -251,7 +256,8 @@ class _Finder:
 
     def _rounds(self, condition: Any, name: str, body: str, scope: CppScope) -> int | None:
         """Return the number that ends a loop, or the limit of it, `BLOCKS` for blocks of a row, None if neither."""
-        found = re.match(r"\w+ < ([^ ]+)(?= && |$)", self._text(condition)) if condition is not None else None
+        text = self._text(condition) if condition is not None else ""
+        found = re.match(r"(?:\w+ <|\w+ \+ \d+ <=) ([^ ]+)(?= && |$)", text)
         end: str = self._constants.get(found[1], found[1]) if found else ""
         if end.isdigit():
             return int(end)

@@ -47,6 +47,7 @@ PRELUDE: Final = """\
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 #include <vector>
 namespace verispec_mutants {
@@ -66,20 +67,37 @@ inline bool holds(int when, int64_t outer, int64_t inner, int number) {
     default: return true;
   }
 }
+// Indices, plus one, from which a switch reaches what is not recorded yet; of the thread 0 and of the others. Most
+// evaluations reach nothing new, so that two comparisons have to tell it.
+struct Ends {
+  int64_t outer, inner;
+};
+inline std::array<std::array<Ends, MUTANT_COUNT>, 2> unseen;
+inline bool is_worker() {
+  static thread_local signed char known = -1;
+  if (known < 0) known = omp_get_thread_num() > 0;
+  return known;
+}
 __attribute__((noinline, cold)) inline bool look(int number, int64_t outer, int64_t inner) {
   if (active != kCover) return holds(trigger, outer, inner, number);
-  // Write only what is new: threads that record the same byte would wait for each other.
   const unsigned char known = reached[number];
   unsigned char now = known;
   for (int when = 0; when < 7; ++when) {
     if (!(known >> when & 1)) now |= holds(when, outer, inner, number) << when;
   }
   if (now != known) reached[number] = now;
+  if (now >> 6 & 1) {
+    constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+    unseen[is_worker()][number] = {now >> 1 & 1 ? (now >> 2 & 1 ? kNone : 65537) : 65,
+                                   now >> 3 & 1 ? (now >> 4 & 1 ? kNone : 1025) : 3};
+  }
   return false;
 }
 inline bool on(int number, int64_t outer, int64_t inner) {
   if (__builtin_expect(active == kOff, 1)) return false;
-  return (active == number || active == kCover) && look(number, outer, inner);
+  if (active != kCover) return active == number && look(number, outer, inner);
+  const Ends& ends = unseen[is_worker()][number];
+  return (outer + 1 >= ends.outer || inner + 1 >= ends.inner) && look(number, outer, inner);
 }
 // Values of the expression at its last and at its first evaluation.
 template <int number, class T> T previous(T now) {
@@ -139,6 +157,10 @@ extern "C" __attribute__((visibility("default"), used)) inline void verispec_mut
 }
 extern "C" __attribute__((visibility("default"), used)) inline unsigned char* verispec_mutants_reached() {
   return verispec_mutants::reached;
+}
+extern "C" __attribute__((visibility("default"), used)) inline void verispec_mutants_forget() {
+  std::fill_n(verispec_mutants::reached, MUTANT_COUNT, 0);
+  verispec_mutants::unseen = {};
 }
 """
 
@@ -407,5 +429,5 @@ class Switchboard:
         """Return one byte per switch with one bit per trigger: those reached since the last call."""
         pointer = self._library.verispec_mutants_reached()
         seen = ctypes.string_at(pointer, self._count)
-        ctypes.memset(pointer, 0, self._count)
+        self._library.verispec_mutants_forget()
         return seen
