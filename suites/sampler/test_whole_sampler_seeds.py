@@ -312,6 +312,28 @@ def test_drafts_are_verified_by_what_they_were_drawn_from(engine: Engine, seed: 
     assert_distribution(seen.tolist(), law, "first tokens after large draft logits", names)
 
 
+CHAIN, CHAINS, DISTANCE = 32, 80_000, 0.75 * 2.0**-16
+
+
+@case("WS-14", check="numbers of acceptance", mode="law", reach="drafts that the target is nearly sure of", p_values=1)
+def test_numbers_of_acceptance_come_near_one(engine: Engine, seed: int) -> None:
+    """Drafts of probability 1 - 0.75 / 2^16: of the chains of 32, 29 hold a rejected draft.
+
+    Numbers below 1 of 16 bits or fewer reject none, with float16 or bfloat16 among them. Numbers that round to 1 reject
+    each draft with half of their last bit: 20 chains in 16 bits, half of all in 8.
+    """
+    torch.manual_seed(seed)
+    sampler = SamplerUnderTest(sampler_of(engine))
+    row = torch.tensor([1 - DISTANCE, DISTANCE], dtype=torch.float64).log().float()
+    step = SamplerBatch(row.repeat(EACH_BATCH * (CHAIN + 1), 1), [[0] * CHAIN] * EACH_BATCH, torch.ones(EACH_BATCH))
+    kept = np.zeros(2, dtype=np.int64)
+    for _ in range(CHAINS // EACH_BATCH):
+        kept += np.bincount([len(tokens) > CHAIN for tokens in sampler(step)], minlength=2)
+    chance = (1 - DISTANCE) ** CHAIN
+    names = ["a chain with a rejected draft", "a whole chain"]
+    assert_distribution(kept.tolist(), np.array([1 - chance, chance]), "chains of nearly sure drafts", names)
+
+
 RATE = 0.5
 
 

@@ -109,6 +109,28 @@ def test_a_number_shared_with_the_next_step_is_caught() -> None:
         seeds.test_a_step_shares_no_random_number_with_the_next(engine, 5)
 
 
+@pytest.mark.parametrize("bits", [8, 11, 16])
+@pytest.mark.parametrize("rounds", [torch.floor, torch.round], ids=["below 1", "up to 1"])
+def test_numbers_of_acceptance_of_few_bits_are_caught(
+    bits: int, rounds: Callable[[torch.Tensor], torch.Tensor], monkeypatch: Patch
+) -> None:
+    run = flat.ops.run
+
+    def coarse(name: str, device: torch.device, **arguments: Any) -> None:
+        if name == "rejection_random_sample":
+            numbers = arguments["uniform_probs_ptr"]
+            numbers.copy_(rounds(numbers * 2**bits) / 2**bits)
+        run(name, device, **arguments)
+
+    seeds.test_numbers_of_acceptance_come_near_one(ENGINE, 5)
+    monkeypatch.setattr(flat.ops, "run", coarse)
+    if bits == 16 and rounds is torch.round:  # rejects nearly as many as it should
+        seeds.test_numbers_of_acceptance_come_near_one(ENGINE, 5)
+        return
+    with pytest.raises(Mismatch, match=r"chains of nearly sure drafts.*p = "):
+        seeds.test_numbers_of_acceptance_come_near_one(ENGINE, 5)
+
+
 def probabilities_at_1(patch: Patch) -> None:
     """Record the distributions of drafts at a temperature of 1."""
     draw = whole.sample_drafts

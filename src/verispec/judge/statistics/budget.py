@@ -45,7 +45,7 @@ SHARES: dict[str, Share] = {
 }
 """Shares of tests by evidence, by suite, subject and clause."""
 
-P_VALUES = Share(0.33, 429)
+P_VALUES = Share(0.33, 430)
 """The share of tests that decide by a p-value, e.g. frequencies of sequences of three tokens. All parts sum to 1.
 `cases` is the sum over all cases of the p-values that each declares (`verispec.cases.case`)."""
 
