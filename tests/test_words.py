@@ -254,7 +254,27 @@ def test_no_class_name_is_used_for_two_things() -> None:
     assert not twice
 
 
+def defined_twice(source: str) -> list[str]:
+    """Return the names of a module that two of its assignments, functions or classes define."""
+    names: list[str] = []
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            names.append(node.name)
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        found = [n for target in targets if target for n in ast.walk(target) if isinstance(n, ast.Name)]
+        names += [name.id for name in found if isinstance(name.ctx, ast.Store)]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def test_no_module_defines_a_name_twice() -> None:
+    """A constant that another test of the file gets by chance changes what that test judges."""
+    paths = [path for folder in ("src", "reference", "suites") for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = {path.relative_to(ROOT).as_posix(): defined_twice(path.read_text("utf-8")) for path in paths}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
 def test_the_checks_find_what_they_forbid() -> None:
+    assert defined_twice("A, B = 1, 2\nB: int = 3\ndef f(): ...\nA.x = 1\nfor f in A: ...") == ["B", "f"]
     assert list(public_classes("class A:\n  class B: ...\nclass _C: ...\nclass A: ...")) == ["A", "A", "B"]
     assert private_words("Every draft is judged.") == ["'judged': say test, check"]
     assert private_words("Import `verispec.judge`, see verispec.judge or judge/_op.py.") == []

@@ -365,10 +365,15 @@ def test_async_scheduling_changes_no_text(load: Load, prompts: Any, draft: str) 
         for prompt, text in zip(prompts[:6], own, strict=True)
         for size, place in ((3, 4), (4, 7), (5, 11), (3, 14), (4, 17), (5, 20))
     ]
+    penalties: list[dict[str, Any]] = [
+        {"frequency_penalty": 0.6},
+        {"presence_penalty": 1.5},
+        {"repetition_penalty": 1.6},
+    ]
     asked += [
-        GenerationRequest(prompt, max_tokens=LENGTH, ignore_eos=True, **{name: penalty})
+        GenerationRequest(prompt, max_tokens=LENGTH, ignore_eos=True, **penalty)
         for prompt in prompts[:6]
-        for name, penalty in {"frequency_penalty": 0.6, "presence_penalty": 1.5, "repetition_penalty": 1.6}.items()
+        for penalty in penalties
     ]
     accepted = 0
     for n, (request, result) in enumerate(zip(asked, generator.generate(asked), strict=True)):

@@ -312,7 +312,7 @@ def test_drafts_are_verified_by_what_they_were_drawn_from(engine: Engine, seed: 
     assert_distribution(seen.tolist(), law, "first tokens after large draft logits", names)
 
 
-CHAIN, CHAINS, DISTANCE = 32, 80_000, 0.75 * 2.0**-16
+NEARLY_SURE, SURE_CHAINS, DISTANCE = 32, 80_000, 0.75 * 2.0**-16
 
 
 @case("WS-14", check="numbers of acceptance", mode="law", reach="drafts that the target is nearly sure of", p_values=1)
@@ -325,11 +325,13 @@ def test_numbers_of_acceptance_come_near_one(engine: Engine, seed: int) -> None:
     torch.manual_seed(seed)
     sampler = SamplerUnderTest(sampler_of(engine))
     row = torch.tensor([1 - DISTANCE, DISTANCE], dtype=torch.float64).log().float()
-    step = SamplerBatch(row.repeat(EACH_BATCH * (CHAIN + 1), 1), [[0] * CHAIN] * EACH_BATCH, torch.ones(EACH_BATCH))
+    step = SamplerBatch(
+        row.repeat(EACH_BATCH * (NEARLY_SURE + 1), 1), [[0] * NEARLY_SURE] * EACH_BATCH, torch.ones(EACH_BATCH)
+    )
     kept = np.zeros(2, dtype=np.int64)
-    for _ in range(CHAINS // EACH_BATCH):
-        kept += np.bincount([len(tokens) > CHAIN for tokens in sampler(step)], minlength=2)
-    chance = (1 - DISTANCE) ** CHAIN
+    for _ in range(SURE_CHAINS // EACH_BATCH):
+        kept += np.bincount([len(tokens) > NEARLY_SURE for tokens in sampler(step)], minlength=2)
+    chance = (1 - DISTANCE) ** NEARLY_SURE
     names = ["a chain with a rejected draft", "a whole chain"]
     assert_distribution(kept.tolist(), np.array([1 - chance, chance]), "chains of nearly sure drafts", names)
 

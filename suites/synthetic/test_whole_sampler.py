@@ -284,10 +284,12 @@ def check_numbers(step: SamplerBatch, b: int, tokens: list[int], draws: Draws, s
 
 HEATS = {"the temperature counted twice": 2, "the temperature did not count": 0}
 """Mistakes in words, with the power of the temperature that they divide by."""
+LEFT_OUT = ("top_k", "top_p", "min_p")
+"""Limits that a mistake may leave out."""
 
 
 def misread(step: SamplerBatch, trace: Trace, schedule: Sequence[float]) -> str:
-    """Return the mistakes that give every sampled request its tokens, of `HEATS` and limits left out; empty if none.
+    """Return the mistakes that give every sampled request its tokens: those of `HEATS`, or a limit left out.
 
     A limit without which a step is no other step explains nothing.
     """
@@ -295,16 +297,15 @@ def misread(step: SamplerBatch, trace: Trace, schedule: Sequence[float]) -> str:
     others = {
         fault: replace(step, temperature=torch.where(step.temperature > 0, step.temperature**power, 0.0))
         for fault, power in HEATS.items()
-    } | {f"{name} did not count": replace(step, **{name: None}) for name in LEFT_OUT if getattr(step, name) is not None}
+    }
+    left_out: list[dict[str, Any]] = [{name: None} for name in LEFT_OUT if getattr(step, name) is not None]
+    others |= {f"{next(iter(limit))} did not count": replace(step, **limit) for limit in left_out}
     faults = []
     for fault, other in others.items():
         with suppress(Mismatch):
             judged = [check_numbers(other, b, trace.tokens[b], draws, schedule) for b, draws in sampled]
             faults += [fault] * any(judged)
     return " or ".join(faults)
-
-
-LEFT_OUT = ("top_k", "top_p", "min_p")
 
 
 def leaders(scores: Any) -> Any:
