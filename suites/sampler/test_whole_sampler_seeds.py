@@ -317,7 +317,7 @@ NEARLY_SURE, SURE_CHAINS, DISTANCE = 32, 80_000, 0.75 * 2.0**-16
 
 @case("WS-14", check="numbers of acceptance", mode="law", reach="drafts that the target is nearly sure of", p_values=1)
 def test_numbers_of_acceptance_come_near_one(engine: Engine, seed: int) -> None:
-    """Drafts of probability 1 - 0.75 / 2^16: of the chains of 32, 29 hold a rejected draft.
+    """Drafts of probability 1 - 0.75 / 2^16: of 80,000 chains of 32, 29 hold a rejected draft.
 
     Numbers below 1 of 16 bits or fewer reject none, with float16 or bfloat16 among them. Numbers that round to 1 reject
     each draft with half of their last bit: 20 chains in 16 bits, half of all in 8.

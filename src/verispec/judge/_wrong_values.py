@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,8 +16,8 @@ from verispec.reference.contracts import Contract, Scalar
 
 SEVERAL = 2
 """Different wrong values that hardly have another source in common by chance."""
-UNLIKELY = 1e4
-"""Odds against chance from which on a common remainder is named."""
+UNLIKELY = 4.0
+"""Odds against chance, in powers of ten, from which on a common remainder is named."""
 
 
 def sources(compared: ComparedCall) -> list[str]:
@@ -105,7 +106,9 @@ def _of_another_multiple(contract: Contract, inputs: Mapping[str, Any], got: Arr
     away = got[wrong].astype(np.int64) - expected[wrong].astype(np.int64)
     numbers = {p.name: inputs.get(p.name) for p in contract.params if isinstance(p, Scalar) and not p.stride_of}
     for name, number in numbers.items():
-        if isinstance(number, int) and number > 1 and number ** len(away) >= UNLIKELY and not np.any(away % number):
+        if not isinstance(number, int) or number < 2 or len(away) * math.log10(number) < UNLIKELY:
+            continue
+        if not np.any(away % number):
             yield f"the wrong values are right modulo {name}"
             return
 
