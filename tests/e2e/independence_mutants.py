@@ -182,10 +182,10 @@ class RecentText(CPURunner):
     def __init__(self, target: Path, options: LoadOptions) -> None:
         super().__init__(target, options)
 
-        def ends(self: RequestState) -> bool:
+        def ends(self: RequestState, new: int) -> bool:
             if self.decode is None:
                 return False
-            text = self.decode(self.output_token_ids.tolist()[-3:])
+            text = self.decode(self.tokens[self.num_prompt_tokens : self.num_tokens + new].tolist()[-3:])
             return any(stop in text for stop in self.params.stop)
 
         RequestState._ends_by_text = ends  # type: ignore[method-assign]

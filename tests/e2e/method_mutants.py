@@ -107,7 +107,7 @@ class StopStringAtTheEnd(CPURunner):
 
         def emit_then_look(request: RequestState, sampled: list[int], drafted: int) -> int:
             look = RequestState._ends_by_text
-            RequestState._ends_by_text = lambda own: False
+            RequestState._ends_by_text = lambda own, new: False
             emitted = emit(request, sampled, drafted)
             RequestState._ends_by_text = look
             text = request.decode(request.output_token_ids.tolist()) if request.decode else ""
