@@ -20,8 +20,6 @@ from verispec.suites.e2e._texts import check_texts
 
 LENGTH = 24
 SIZES = (1, 7, 18, 33, 64, 100)
-
-
 MANY, WORDS = 72, 6
 """Requests of a step, and tokens of each text."""
 MANY_SIZES = tuple(20 + 5 * n % 17 for n in range(MANY))
@@ -55,7 +53,7 @@ def test_layers_may_have_any_shape(
         right.judge_greedy(prompts[n], result.token_ids, f"a prompt of {SIZES[n]} tokens")
 
     def mistaken(mistake: str) -> list[ReferenceModel]:
-        return [reference_model(save_mistake(target, mistake, model, folder / str(len(mistake))))]
+        return [reference_model(save_mistake(target, mistake, model, folder / mistake))]
 
     try:
         check_texts(asked, results, check, again=Again(generator, asked))
